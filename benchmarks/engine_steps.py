@@ -42,6 +42,12 @@ STARTS = {
     "trtllm": replace(START, engine="trtllm", version="1.3.0rc15", impl="trtllm-1.3.0rc15", captured_tokens=0,
                       batches=TRTLLM_GRAPHS),
 }  # fmt: skip
+TRTLLM_DECODE_S = 0.37e-3
+"""Constant of TensorRT-LLM's decode steps from 1.1 on, from services (`llm_serving.py`, closed loops of Llama-3.1-70B and
+gpt-oss-120b on B200): each model alone gives some 0.6 ms less than vLLM's. Its releases up to 1.0 take vLLM's."""
+TRTLLM_LAYER_HOST_S = {"0.20": 0.1e-3, "1.0": 0.7e-3}
+"""Launch of a dense layer of older releases: compiled engines of C++, and the first ones of PyTorch, whose steps with prompts
+of Qwen3-32B and Llama-3.1-8B on 4 and 8 H100 take some 0.7 ms a layer, however short their kernels (the same services)."""
 NOT_MEASURED = 1.5
 """Spreads of what was not measured are those of vLLM times this: a judgement."""
 UNKNOWN = 0.5
@@ -132,9 +138,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         measured = ", ".join(dict.fromkeys(columns["model"])), ", ".join(dict.fromkeys(columns["device"]))
         source = f"{len(columns['model'])} public steps of {measured[0]} on {measured[1]}"
         profiles[engine] = replace(profile, **wide, source=source + (
-            "" if spreads["decode"] is not None else "; decode steps were not measured and are those of vLLM"
+            "" if spreads["decode"] is not None else "; decode steps from services"
         ))  # fmt: skip
-    vllm = profiles["vllm"]
+    vllm, newest = profiles["vllm"], profiles.pop("trtllm")
+    for version, layer_host_s in TRTLLM_LAYER_HOST_S.items():
+        profiles[f"trtllm {version}"] = replace(
+            newest, version=version, layer_host_s=layer_host_s,
+            source="the steps of the newest release; decode steps are vLLM's, the launch of layers from services",
+        )  # fmt: skip
+    profiles["trtllm"] = replace(newest, decode_s=TRTLLM_DECODE_S)
     profiles["sglang"] = replace(
         vllm, engine="sglang", version="0.5.9", impl="sglang-0.5.14", batches=SGLANG_GRAPHS, captured_tokens=0,
         decode_spread=NOT_MEASURED * vllm.decode_spread, prompt_spread=NOT_MEASURED * vllm.prompt_spread,

@@ -102,7 +102,9 @@ def service_steps(
     """
     profile = shipped_profile(request.engine, request.engine_version)
     larger = tuple(size for size in LARGER_GRAPHS if profile.batches and size > profile.batches[-1])
-    profile = replace(profile, impl="", batches=(*profile.batches, *larger))
+    # The factor of prompts is of the kernels of the profile's implementation.
+    factor = 1.0 if profile.impl else profile.prompt_factor
+    profile = replace(profile, impl="", prompt_factor=factor, batches=(*profile.batches, *larger))
 
     def times(formats: Formats) -> StepTimes:
         return StepTimes(

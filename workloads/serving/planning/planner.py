@@ -10,15 +10,15 @@ from ....features.errors import SpecError
 from ....models.predict.prediction import Interval
 from ..predict import ServingPrediction, ServingPredictor
 from ..request import Load
-from .choice import AIMS, COST, GPUS, Aim, aims_of, pareto_front, probability_less, ranked, spread
+from .choice import AIMS, COST, GPUS, LATENCY, Aim, aims_of, pareto_front, probability_less, ranked, spread
 from .command_line import command_line, command_notes
 from .disaggregated import Split, best_split
 from .question import PlanQuestion
 from .space import Refusal, Refusals, Setting, settings
 from .sweep import Candidate, candidates, replicas_of, request_of
 
-TRIES = 12
-"""Plans simulated per aim before the nearest of them is taken with a remark."""
+TRIES = 200
+"""Most plans simulated per aim that miss the limits. After them the best of all that were simulated and keep them is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def plan_service(
         tell: Called with what is done next.
 
     Raises:
-        SpecError: no plan is possible, or none keeps the limits; the message has the nearest of each kind.
+        SpecError: no plan is possible, or none keeps the limits, in closed form or as simulated; the message has the nearest.
     """
     refusals = Refusals()
     tell("plans")
@@ -93,11 +93,17 @@ def plan_service(
     if not items:
         raise SpecError(_why_none(question, refusals), field=_field(refusals))
     checks = _Checks(service, question)
+    tell("limits")
+    # What is best in one aim may, as simulated, be best in another: all are searched before one is chosen.
+    for name in (LATENCY, *aims_of(question)):
+        checks.best_that_keeps(ranked(items, AIMS[name]), AIMS[name])
     choices = []
     for name in aims_of(question):
         tell(AIMS[name].title)
         if (choice := _choice(name, ranked(items, AIMS[name]), checks)) is not None:
             choices.append(choice)
+    if not choices:
+        raise SpecError(checks.why_none(), field=checks.field())
     by_gpus = {
         gpus: ranked([item for item in items if item.gpus == gpus], AIMS[COST])[0]
         for gpus in sorted({item.gpus for item in items})
@@ -106,6 +112,10 @@ def plan_service(
         question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(items)),
         tuple(by_gpus.values()), best_split(service, question, replicas),
     )  # fmt: skip
+
+
+LIMITED = (("ttft_s", "ttft_s"), ("tpot_s", "tpot_s"), ("power_w", "power_budget_w"))
+"""Fields of a `Candidate` that a question may limit, each with the question's field."""
 
 
 class _Checks:
@@ -125,41 +135,61 @@ class _Checks:
             )
         return self._known[item]
 
-    def excess(self, service: ServingPrediction) -> tuple[float, float]:
-        """The median request's times over their limits, to the first token and per token; 0 without a limit."""
-        question = self.question
-        first, per_token = service.ttft_s.p50.value, service.tpot_s.p50.value
-        return (
-            0.0 if question.ttft_s is None else first / question.ttft_s,
-            0.0 if question.tpot_s is None else per_token / question.tpot_s,
-        )  # fmt: skip
+    def excess(self, item: Candidate) -> tuple[float, ...]:
+        """The simulated service over each of `LIMITED`, at most 1 where the limit is kept; 0 without one.
 
-    def first_that_keeps(self, items: Sequence[Candidate]) -> tuple[Candidate, ServingPrediction, bool] | None:
-        """The first plan whose simulated service keeps the limits, else the one that was nearest; and whether it does.
-
-        After one that does not, those of its setting are skipped whose closed form is not as much better as it missed by.
+        Times are the median request's; where power is unknown nothing says that a budget holds.
         """
-        nearest: tuple[float, Candidate, ServingPrediction] | None = None
-        most: dict[Setting, tuple[float, float]] = {}
+        service = as_simulated(self.question, item, self.service(item))
+        limits = (getattr(self.question, limit) for _, limit in LIMITED)
+        values = (getattr(service, value) for value, _ in LIMITED)
+        return tuple(
+            0.0 if limit is None else value / limit if math.isfinite(value) else math.inf
+            for value, limit in zip(values, limits, strict=True)
+        )
+
+    def best_that_keeps(self, items: Sequence[Candidate], aim: Aim) -> tuple[Candidate, ServingPrediction] | None:
+        """The best plan for an aim of those whose simulated service is known to keep the limits; plans are simulated up to the
+        first that does.
+
+        Times and power fall at most in proportion to the requests under way: after one that misses a limit by a factor, those
+        of its setting, size of steps and number of replicas are skipped that have more than that share of its requests.
+        """
+        most: dict[tuple[Setting, int, int], float] = {}
         tries = 0
         for item in items:
-            first_s, token_s = most.get(item.setting, (math.inf, math.inf))
-            if item.ttft_s > first_s or item.tpot_s > token_s:
+            key = item.setting, item.chunk, item.replicas
+            if item.concurrency > most.get(key, math.inf):
                 continue
-            service = self.service(item)
-            over = self.excess(service)
-            if max(over) <= 1:
-                return item, service, True
-            most[item.setting] = (
-                min(first_s, item.ttft_s / over[0]) if over[0] > 1 else first_s,
-                min(token_s, item.tpot_s / over[1]) if over[1] > 1 else token_s,
-            )
-            if nearest is None or max(over) < nearest[0]:
-                nearest = max(over), item, service
+            over = max(self.excess(item))
+            if over <= 1:
+                break
+            most[key] = item.concurrency / over
             tries += 1
             if tries == TRIES:
                 break
-        return None if nearest is None else (nearest[1], nearest[2], False)
+        known = [item for item in items if item in self._known and max(self.excess(item)) <= 1]
+        best = min(known, key=lambda item: _simulated(aim, (item, self.service(item)), self.question), default=None)
+        return None if best is None else (best, self.service(best))
+
+    def _nearest(self) -> tuple[Candidate, tuple[float, ...]]:
+        return min(((item, self.excess(item)) for item in self._known), key=lambda pair: max(pair[1]))
+
+    def field(self) -> str:
+        """The limit that the nearest plan misses by most, as a field of the question."""
+        over = self._nearest()[1]
+        return LIMITED[over.index(max(over))][1]
+
+    def why_none(self) -> str:
+        """Why no plan is chosen."""
+        item, over = self._nearest()
+        service = as_simulated(self.question, item, self.service(item))
+        value, limit = LIMITED[over.index(max(over))]
+        return (
+            f"{len(self._known)} plans for {self.question.facts.name} that keep the limits in a steady state miss them when "
+            f"simulated. Nearest {item.replicas} × ({item.setting}), {item.concurrency} requests under way each: {value} "
+            f"{getattr(service, value):.4g}, of {getattr(self.question, limit):g}; ask for a longer limit or more devices"
+        )
 
 
 def load_of(question: PlanQuestion, item: Candidate) -> Load:
@@ -173,21 +203,15 @@ def load_of(question: PlanQuestion, item: Candidate) -> Load:
 def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | None:
     """The best plan for an aim, and the best of the other settings."""
     aim, question = AIMS[name], checks.question
-    first = checks.first_that_keeps(items)
+    first = checks.best_that_keeps(items, aim)
     if first is None:
         return None
-    plan, service, keeps = first
-    second = checks.first_that_keeps([item for item in items if item.setting != plan.setting])
-    if second is not None and keeps and not second[2]:
-        # What misses the limits is no rival of what keeps them.
-        second = None
+    second = checks.best_that_keeps([item for item in items if item.setting != first[0].setting], aim)
     if second is not None and _simulated(aim, second, question) < _simulated(aim, first, question):
         # The simulation ranks them the other way.
         first, second = second, first
-        plan, service, keeps = first
+    plan, service = first
     notes = [*service.notes, *command_notes(question, plan)]
-    if not keeps:
-        notes.append("the simulated service misses the limits, although the closed form keeps them")
     probability = None
     if second is not None:
         mine, other = (_simulated(aim, item, question) for item in (first, second))
@@ -201,7 +225,7 @@ def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | 
     )  # fmt: skip
 
 
-def _simulated(aim: Aim, item: tuple[Candidate, ServingPrediction, bool], question: PlanQuestion) -> float:
+def _simulated(aim: Aim, item: tuple[Candidate, ServingPrediction], question: PlanQuestion) -> float:
     """The measure of an aim by the simulation."""
     return aim.measure(as_simulated(question, item[0], item[1]))
 

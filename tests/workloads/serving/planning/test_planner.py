@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import kernelcast
@@ -56,6 +57,25 @@ def test_limits_that_no_plan_keeps_say_the_nearest(service: ServingPredictor, as
     with pytest.raises(SpecError, match="memory") as refused:
         plan_service(service, ask("meta-llama/Llama-3.1-405B", gpus=1))
     assert refused.value.field == "gpus"
+
+
+def test_a_choice_keeps_limits_as_simulated_where_the_closed_form_alone_keeps_them(
+    service: ServingPredictor, ask: Any
+) -> None:
+    # Requests of equal lengths come in waves, whose prompts wait for each other: the closed form knows none.
+    answer = plan_service(service, ask(gpus=1, ttft_s=0.08, tpot_s=0.02))
+    cost = answer.choices[0]
+    assert cost.service.ttft_s.p50.value <= 0.08
+    assert cost.service.tpot_s.p50.value <= 0.02
+    assert any(item.cost_per_million_tokens < cost.plan.cost_per_million_tokens for item in answer.front)
+
+
+def test_a_limit_that_only_the_closed_form_keeps_is_refused(service: ServingPredictor, ask: Any) -> None:
+    question = ask(gpus=1, weights=["bf16"], concurrency=32.0)
+    steady_s = min(item.ttft_s for item in plan_service(service, question).front)
+    with pytest.raises(SpecError, match="miss them when simulated") as refused:
+        plan_service(service, replace(question, ttft_s=1.02 * steady_s))
+    assert refused.value.field == "ttft_s"
 
 
 def test_a_concurrency_is_shared_by_replicas(service: ServingPredictor, ask: Any) -> None:
