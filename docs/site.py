@@ -65,7 +65,7 @@ def first_page(readme: str) -> str:
 
 def commands_page() -> str:
     """Every command with its arguments and options, as `--help` has them; hidden ones are left out."""
-    command = _without_hidden(get_command(app))
+    command = get_command(app).help_page()
     return get_docs_for_click(obj=command, ctx=typer.Context(command), name="kernelcast", title="Command line")
 
 
@@ -95,15 +95,6 @@ def decisions_page(folder: Path = ROOT / "docs" / "decisions") -> str:
         (path.name, path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")) for path in folder.glob("*.md")
     ]
     return "\n".join(["# Decisions\n", *(f"* [{title}]({name})" for name, title in sorted(titles))]) + "\n"
-
-
-def _without_hidden(command: Any) -> Any:
-    for name, inner in list(getattr(command, "commands", {}).items()):
-        if inner.hidden:
-            del command.commands[name]
-        else:
-            _without_hidden(inner)
-    return command
 
 
 def _joined(folder: Path, target: str) -> str:

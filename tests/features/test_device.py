@@ -20,6 +20,7 @@ REQUIRED = {
     "amd-epyc-9005-vm-2c", "nvidia-p100-pcie-16gb", "nvidia-p4", "nvidia-t4", "nvidia-v100-pcie-32gb",
     "nvidia-a100-pcie-40gb", "nvidia-a100-pcie-80gb", "nvidia-a100-sxm-40gb", "nvidia-a100-sxm-80gb", "nvidia-l4",
     "nvidia-l40s", "nvidia-a40", "nvidia-h100-sxm-80gb", "nvidia-h100-pcie-80gb", "nvidia-h200-sxm-141gb",
+    "nvidia-h20", "nvidia-l20",
     "nvidia-b200-sxm-180gb", "nvidia-gb200", "nvidia-rtx-4070", "nvidia-rtx-4090",
     "nvidia-rtx-pro-6000-blackwell-server", "amd-mi100", "amd-mi210", "amd-mi250", "amd-mi300x",
     "nvidia-k80", "nvidia-m40", "nvidia-p40", "nvidia-gtx-1080-ti", "nvidia-titan-x-maxwell", "nvidia-titan-x-pascal",
@@ -27,7 +28,7 @@ REQUIRED = {
     "nvidia-rtx-3060", "nvidia-rtx-3060-laptop", "nvidia-rtx-3080", "nvidia-rtx-3090-ti", "nvidia-rtx-4060-ti",
     "nvidia-rtx-4080", "nvidia-rtx-5060", "nvidia-rtx-5070", "nvidia-rtx-5080", "nvidia-rtx-5090", "nvidia-rtx-a4000",
     "nvidia-rtx-6000-ada", "nvidia-a2", "nvidia-a10", "nvidia-a10g", "nvidia-a16", "nvidia-a30", "nvidia-l40",
-    "nvidia-h20", "nvidia-l20", "nvidia-h100-nvl", "nvidia-h200-nvl", "nvidia-gh200-96gb", "nvidia-jetson-agx-orin-64gb", "amd-r9-nano", "amd-mi25",
+    "nvidia-h100-nvl", "nvidia-h200-nvl", "nvidia-gh200-96gb", "nvidia-jetson-agx-orin-64gb", "amd-r9-nano", "amd-mi25",
     "amd-rx-vega-56", "amd-rx-vega-64", "amd-vega-frontier-edition", "amd-mi50", "amd-mi60", "amd-mi250-gcd",
     "amd-mi250x", "amd-mi250x-gcd", "amd-mi300a", "amd-mi308x", "amd-mi325x", "amd-mi355x", "amd-rx-6900-xt",
     "amd-rx-7900-xtx", "amd-pro-w6600", "intel-arc-a770-16gb", "intel-arc-b580", "intel-arc-pro-b60", "intel-max-1550",
@@ -42,8 +43,8 @@ REQUIRED = {
 # on CDNA3, CDNA4, RDNA3 and RDNA4), Intel Xe (8 x 16 or 16 x 8 lanes), Apple (128 lanes).
 FP32_PER_CLOCK = {
     "kepler": (384,), "maxwell": (256,), "pascal": (128, 256), "volta": (128,), "turing": (128,), "ampere": (128, 256),
-    "ada": (256,), "hopper": (256,), "blackwell": (256,), "rtx-blackwell": (256,), "gcn3": (128,), "gcn5": (128,), "cdna1": (128,),
-    "cdna2": (128, 256), "cdna3": (256,), "cdna4": (256,), "rdna2": (128,), "rdna3": (256,), "rdna4": (256,),
+    "ada": (256,), "hopper": (256,), "blackwell": (256,), "rtx-blackwell": (256,), "gcn3": (128,), "gcn5": (128,),
+    "cdna1": (128,), "cdna2": (128, 256), "cdna3": (256,), "cdna4": (256,), "rdna2": (128,), "rdna3": (256,), "rdna4": (256,),
     "xe-hpg": (256,), "xe2": (256,), "xe-hpc": (256,), "apple7": (256,),
 }  # fmt: skip
 
