@@ -134,7 +134,7 @@ class Total(Computing, WholeModelPrediction):
         return [f"{shares} of the time", f"{100 * self.coverage:g} % intervals, {place} what was measured", *self.notes]
 
     def _title(self) -> str:
-        return f"{self.launches} runs of {len(self.parts)} kernels on {self.device}"
+        return f"{_counted(self)} on {self.device}"
 
     def __repr__(self) -> str:
         return text_lines(self._title(), _lines(self), self._facts())
@@ -226,6 +226,11 @@ def _ratio(above: Total, below: Total) -> Ratio:
     energy = None if above.energy_j is None or below.energy_j is None else _of_target(above, below, "energy_j")
     title = f"{_name(above)} over {_name(below)}"
     return Ratio(_of_target(above, below, "latency_s"), energy, above.coverage, title)
+
+
+def _counted(total: Total) -> str:
+    runs, kernels = total.launches, len(total.parts)
+    return f"{runs} {'run' if runs == 1 else 'runs'} of {kernels} {'kernel' if kernels == 1 else 'kernels'}"
 
 
 def _name(total: Total) -> str:

@@ -105,6 +105,8 @@ def test_the_wheel_holds_the_compiled_engine(unpacked: Path) -> None:
 def test_the_wheel_puts_one_name_into_site_packages(unpacked: Path) -> None:
     names = {path.name.split("-")[0] for path in unpacked.iterdir()}
     assert names == {"kernelcast"}
+    # One marker types every package beneath it (PEP 561).
+    assert (unpacked / "kernelcast" / "py.typed").is_file()
     assert (unpacked / "kernelcast" / "api" / "page" / "static").is_dir()
     assert (unpacked / "kernelcast" / "models" / "evaluation" / "reports.py").is_file()
 

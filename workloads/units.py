@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+
+from ..models.predict.prediction import Interval
 
 
 def _scaled(steps: Sequence[tuple[float, str]], value: float) -> str:
@@ -31,9 +33,20 @@ num_bytes = partial(_scaled, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"
 """`8e10` as `80 GB`."""
 
 
-def money(value: float) -> str:
-    """`0.28712` as `0.287`, of whatever currency prices are in."""
+def with_ends(interval: Interval | None, words: Callable[[float], str]) -> str:
+    """A value and the ends of its interval, such as `3.79 µs (3.53 µs to 4.12 µs)`."""
+    if interval is None:
+        return "unknown"
+    return f"{words(interval.value)} ({words(interval.lower)} to {words(interval.upper)})"
+
+
+def plain(value: float) -> str:
+    """`11342.7` as `11,343`, `0.2871` as `0.287`."""
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+money = plain
+"""`0.28712` as `0.287`, of whatever currency prices are in."""
 
 
 def flops_per_s(value: float) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kernelcast.workloads.units import bytes_per_s, flops, joules, num_bytes, seconds, watts
+from kernelcast.models.predict.prediction import Interval
+from kernelcast.workloads.units import bytes_per_s, flops, joules, num_bytes, plain, seconds, watts, with_ends
 
 
 @pytest.mark.parametrize(
@@ -16,3 +17,9 @@ from kernelcast.workloads.units import bytes_per_s, flops, joules, num_bytes, se
 )  # fmt: skip
 def test_numbers_as_people_read_them(text: str, expected: str) -> None:
     assert text == expected
+
+
+def test_a_value_has_its_ends_beside_it_or_is_unknown() -> None:
+    assert with_ends(Interval(3.79e-6, 3.53e-6, 4.12e-6), seconds) == "3.79 µs (3.53 µs to 4.12 µs)"
+    assert with_ends(Interval(11342.7, 0.2871, 999.0), plain) == "11,343 (0.287 to 999)"
+    assert with_ends(None, joules) == "unknown"

@@ -13,6 +13,7 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..streamed_weights import streamed, weights_b
+from ..units import joules, plain, seconds, with_ends
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import Forward, forward
@@ -25,7 +26,7 @@ from .training import training_step
 HOST_NOTE = "the host's share of a step (scheduling, launches that nothing hides) is not included"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
     """A step of a model on the devices of a plan, each of one kind.
 
@@ -59,6 +60,14 @@ class Estimate:
     notes: tuple[str, ...]
     impl: str
     training: bool
+
+    def __repr__(self) -> str:
+        devices = "" if self.plan.devices == 1 else f"{self.plan.devices} × "
+        return (
+            f"{self.facts.name}, {self.step}, on {devices}{self.device}: {with_ends(self.whole.latency_s, seconds)} a step, "
+            f"{with_ends(self.tokens_per_s, plain)} tokens/s, {with_ends(self.energy_per_token_j, joules)} a token; "
+            f"{100 * self.whole.coverage:g} % intervals"
+        )
 
 
 def estimate(

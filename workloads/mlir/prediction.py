@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ...models.predict.prediction import Interval
+from ..units import joules, seconds, watts, with_ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class ProgramCost:
     groups: tuple[GroupCost, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ModulePrediction(ProgramCost):
     """What one function of a module costs on one device.
 
@@ -110,3 +111,10 @@ class ModulePrediction(ProgramCost):
     utilization: float | None
     not_understood: tuple[tuple[str, str], ...]
     characteristics: Mapping[str, Interval] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __repr__(self) -> str:
+        return (
+            f"@{self.function} on {self.device}: {with_ends(self.latency_s, seconds)}, {with_ends(self.power_w, watts)}, "
+            f"{with_ends(self.energy_j, joules)}, {len(self.groups)} kernels; {100 * self.coverage:g} % intervals, "
+            f"{'inside' if self.in_domain else 'outside'} what was measured"
+        )

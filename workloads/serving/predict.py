@@ -14,6 +14,7 @@ from ...models.predict.prediction import Interval
 from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
 from ..architectures.step import Step
+from ..units import joules, plain, seconds, with_ends
 from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
 from .batching.step_table import StepTable
 from .request import Load, ServingRequest, scheduler_of
@@ -46,7 +47,7 @@ class Latency:
     p99: Interval
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ServingPrediction:
     """What a service gives and takes.
 
@@ -89,6 +90,15 @@ class ServingPrediction:
     coverage: float
     steps: int
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        request = self.request
+        return (
+            f"{request.facts.name} by {request.engine} on {request.gpus} × {request.device}: "
+            f"first token {with_ends(self.ttft_s.p50, seconds)}, then {with_ends(self.tpot_s.p50, seconds)} a token (medians), "
+            f"{with_ends(self.throughput_tok_s, plain)} tokens/s, {with_ends(self.energy_per_token_j, joules)} a token; "
+            f"{100 * self.coverage:g} % intervals"
+        )
 
     def cost_per_million_tokens(self, price_per_hour: float) -> Interval:
         """Price of a million tokens of answers at a price of one device and hour.
