@@ -42,13 +42,13 @@ class TransferEstimate:
     Attributes:
         logs: ln of each target's answer (s; share of the power limit), shape `(n,)`; NaN where nothing can be transferred.
         parts: By target, every answer that was averaged, by the source's name or `ANALYTIC` or `FREE`.
-        near_duplicate: How far another edition of the same chip was measured, 0 to 1, shape `(n,)`.
-        same_duplicate: The same, 0 where that was measured with another impl.
+        alone: How far the answer is that of the nearest measured device alone, 0 to 1, shape `(n,)`.
+        same_duplicate: How far another edition of the same chip was measured with the same impl, likewise.
     """
 
     logs: Mapping[str, Floats]
     parts: Mapping[str, Mapping[str, Floats]]
-    near_duplicate: Floats
+    alone: Floats
     same_duplicate: Floats
 
 
@@ -76,7 +76,7 @@ def transfer(
     code = query.categories.code if rows is None else query.categories.code[rows]
     useful = [[source for source in each if not source.targets.isdisjoint(targets)] for each in sources]
     pairs = [source for each in useful for source in each]
-    # By category: the pairs of it and each of its sources, -1 where it has fewer; how near the one of latency is.
+    # By category: the pairs of it and each of its sources, -1 where it has fewer; how far that of latency is taken alone.
     pair_of = np.full((len(useful), max(map(len, useful), default=0)), -1, dtype=np.intp)
     numbers = np.zeros((len(useful), 2))
     same = np.zeros(len(useful))
@@ -86,7 +86,7 @@ def transfer(
         start += len(each)
         if each:
             first = next((source for source in each if "latency" in source.targets), each[0])
-            numbers[i] = first.near_duplicate, _stream_weight(regressor)
+            numbers[i] = first.weight, _stream_weight(regressor)
             same[i] = first.near_duplicate * first.is_same
     answers = np.full((len(targets), len(code)), np.nan)
     pair = pair_of.T[:, code]
@@ -118,21 +118,21 @@ def source_weight(source: Source, n_general: int) -> float:
         source: The source of the target.
         n_general: How many answers come from no source (`ANALYTIC`, `FREE`).
     """
-    return source.near_duplicate + (1.0 - source.near_duplicate) / (1 + n_general)
+    return source.weight + (1.0 - source.weight) / (1 + n_general)
 
 
 def _average_program(regressor: FamilyRegressor, targets: tuple[str, ...]) -> Program:
     """The program that averages the answers for the targets; see `transfer`."""
     if targets not in regressor.averages:
 
-        def formula(answers: Any, general: Any, near: Any, stream: Any) -> Any:
+        def formula(answers: Any, general: Any, alone: Any, stream: Any) -> Any:
             logs = []
             for log, target in zip(answers, targets, strict=True):
                 if target == "latency":
                     others = list(_general(regressor, *general[:3]).values())
-                    log = _average(log, others, np.log(general[1]), near[0])
-                    log = log + (1.0 - near[0]) * regressor.shift
-                    log = _towards_stream(log, general[3], (1.0 - near[0]) * stream[0])
+                    log = _average(log, others, np.log(general[1]), alone[0])
+                    log = log + (1.0 - alone[0]) * regressor.shift
+                    log = _towards_stream(log, general[3], (1.0 - alone[0]) * stream[0])
                     log = np.maximum(log, np.log(general[1] / _MOST_OF_LIMIT))
                 logs.append(log)
             return np.stack(logs)
@@ -217,12 +217,12 @@ def _towards_stream(log: Any, dram_s: Any, weight: Any) -> Any:
     return log + weight * share * (stream - log)
 
 
-def _average(transferred: Any, general: Sequence[Any], log_bound: Any, near_duplicate: Any) -> Any:
-    """The mean of the answers there are, or the transferred one alone as far as it comes from a near duplicate."""
+def _average(transferred: Any, general: Sequence[Any], log_bound: Any, alone: Any) -> Any:
+    """The mean of the answers there are, or the transferred one alone as far as `alone` says."""
     stacked = np.stack([transferred, *general])
     missing = np.isnan(stacked)
     count = len(stacked) - missing.sum(axis=0)
     # With no source at all and nothing general either, the lower bound is what is left.
     mean = np.where(count > 0, np.where(missing, 0.0, stacked).sum(axis=0) / np.maximum(count, 1), log_bound)
-    share = np.where(missing[0], 0.0, near_duplicate)
+    share = np.where(missing[0], 0.0, alone)
     return share * np.where(missing[0], 0.0, transferred) + (1.0 - share) * mean

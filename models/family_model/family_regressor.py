@@ -67,6 +67,7 @@ class Source:
         distance: How far it is, see `distance`.
         near_duplicate: How far it is another edition of the same chip, 0 to 1.
         is_same: Whether all of the category was measured there, with the same impl: of another one it says less.
+        weight: How far its answer is taken alone, 0 to 1: an edition's where the same was measured, the device's own always.
         targets: The targets of which it is the nearest.
         inputs: The inputs of the category on that device.
     """
@@ -75,6 +76,7 @@ class Source:
     distance: float
     near_duplicate: float
     is_same: bool
+    weight: float
     targets: frozenset[str]
     inputs: CategoryInputs
 
@@ -307,8 +309,9 @@ class FamilyRegressor:
         )
         is_same = has_same_impl and measured_label(read, read.impl) in self.measured["latency"].whole
         apart = distance(device, origin)
-        inputs = self.inputs_of([moved])[0]
-        return Source(name, apart, near_duplicate(apart), is_same, targets, inputs)
+        near = near_duplicate(apart)
+        weight = near if is_same or device.name == origin.name else 0.0
+        return Source(name, apart, near, is_same, weight, targets, self.inputs_of([moved])[0])
 
     def query(self, cases: Cases, inputs: Sequence[CategoryInputs], code: Indices) -> Query:
         """The cases as the graphs meet them; `inputs` are those of their categories, `code` says which each case has."""

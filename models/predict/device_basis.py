@@ -42,7 +42,7 @@ ERRORS: Mapping[str, str] = {
 _TARGETS = {"latency": "latency_s", "power": "power_w", "energy": "energy_j"}
 
 _MOSTLY = 0.5
-"""Near-duplicate share from which another edition's answer is more than half of the transferred one's own weight."""
+"""Weight from which another edition's answer is more than half of the transferred one's own weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _carried(model: FamilyModel, record: CategoryRecord, target: str) -> _Answer
         return _Answer(NOTHING if target == "power" else CARRIED)
     n_general = (model.analytic is not None) + (model.free is not None) if target == "latency" else 0
     basis = CARRIED
-    if source.near_duplicate >= _MOSTLY:
+    if source.weight >= _MOSTLY:
         basis = ITSELF if source.device == record.inputs.features.device.name else EDITION
     return _Answer(basis, 0, ((source.device, source_weight(source, n_general)),))
 

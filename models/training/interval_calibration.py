@@ -242,14 +242,14 @@ def device_holdout_answers(
     if not tasks:
         return None
     answers = {target: np.full(len(table), np.nan) for target in table.log_labels}
-    nearness, same = np.zeros(len(table)), np.zeros(len(table))
+    alone, same = np.zeros(len(table)), np.zeros(len(table))
     for test_on, task in tasks:
         estimate = task.result()
-        nearness[test_on], same[test_on] = estimate.near_duplicate, estimate.same_duplicate
+        alone[test_on], same[test_on] = estimate.alone, estimate.same_duplicate
         for target, column in estimate.logs.items():
             answers[target][test_on] = column
-    shift = _best_shift(log_errors(table, "latency", answers)[nearness < _NEAR])
-    answers["latency"] = np.maximum(answers["latency"] + shift * (1.0 - nearness), table.log_bound)
+    shift = _best_shift(log_errors(table, "latency", answers)[alone < _NEAR])
+    answers["latency"] = np.maximum(answers["latency"] + shift * (1.0 - alone), table.log_bound)
     if "power" in answers:
         answers["power"] = np.minimum(answers["power"], 0.0)
     return DeviceHoldout(answers, shift, same)

@@ -238,9 +238,9 @@ def test_nothing_is_answered_at_the_limit_of_a_device_never_measured(
     assert (answer.value > 1.05 * work(cases, catalogue()).lower_bound_s).all()
 
 
-@pytest.mark.parametrize(("near", "share"), [(0.0, 1 / 3), (0.5, 2 / 3), (1.0, 1.0)])
-def test_a_source_has_what_the_general_answers_leave(near: float, share: float) -> None:
-    source = Source("a", 0.3, near, True, frozenset({"latency"}), inputs=None)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("weight", "share"), [(0.0, 1 / 3), (0.5, 2 / 3), (1.0, 1.0)])
+def test_a_source_has_what_the_general_answers_leave(weight: float, share: float) -> None:
+    source = Source("a", 0.3, 1.0, True, weight, frozenset({"latency"}), inputs=None)  # type: ignore[arg-type]
     assert source_weight(source, 2) == pytest.approx(share)
 
 
