@@ -27,7 +27,7 @@ from ..client.answers import (
 )
 from ..client.device_answers import DevicePage
 from ..client.estimate_answers import Estimates, ShippedModels
-from ..client.llm_answers import ServicePlans, ServingPrediction
+from ..client.llm_answers import ServicePlans, ServingPrediction, ServingPredictions
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
 from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer, NearestAnswer
@@ -102,7 +102,10 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("/v1/estimate", "POST", "estimate", _on_thread(estimate.answer), (Estimates,)),
     Route("/v1/estimate/models", "GET", "list_shipped_models", lambda _: catalogue.models_endpoint(), (ShippedModels,)),
-    Route("/v1/llm/predict", "POST", "llm_predict", lambda s: JsonEndpoint(s, s.llm.predict), (ServingPrediction,)),
+    Route(
+        "/v1/llm/predict", "POST", "llm_predict", lambda s: JsonEndpoint(s, s.llm.predict),
+        (ServingPrediction, ServingPredictions),
+    ),
     Route("/v1/llm/plan", "POST", "llm_plan", lambda s: JsonEndpoint(s, s.llm.plan), (ServicePlans,)),
     Route("/v1/compare", "POST", "compare", _on_thread(devices.compare), (Comparison,)),
     Route("/v1/rank", "POST", "rank", _on_thread(rank.answer), (Ranking,)),

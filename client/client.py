@@ -30,7 +30,7 @@ from .answers import (
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
 from .device_answers import DevicePage
 from .estimate_answers import Estimates, ModelSummary, ShippedModels
-from .llm_answers import ServicePlans, ServingPrediction
+from .llm_answers import ServicePlans, ServingPrediction, ServingPredictions
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -216,6 +216,14 @@ class Client:
         """What a service of a language model (its name, or its config.json) gives and takes under a load."""
         request = _model(model) | {"device": device, "input_tokens": input_tokens, "output_tokens": output_tokens}
         return self._post("/v1/llm/predict", request | others, ServingPrediction)
+
+    def llm_predict_loads(
+        self, model: str | Mapping[str, Any], *, device: str, input_tokens: float, output_tokens: float,
+        concurrency: Sequence[float], **others: Any,
+    ) -> list[ServingPrediction]:  # fmt: skip
+        """The same under several numbers of requests under way, at most 16, in one request."""
+        request = _model(model) | {"device": device, "input_tokens": input_tokens, "output_tokens": output_tokens}
+        return self._post("/v1/llm/predict", request | {"concurrency": list(concurrency)} | others, ServingPredictions).services
 
     def llm_plan(
         self, model: str | Mapping[str, Any], *, devices: Sequence[str], gpus: int, input_tokens: float, output_tokens: float,

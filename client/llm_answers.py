@@ -97,6 +97,12 @@ class ServingPrediction(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
+class ServingPredictions(msgspec.Struct, frozen=True):
+    """A service under several loads."""
+
+    services: Annotated[list[ServingPrediction], Meta(description="One for each number of requests under way, in order")]
+
+
 class PlanPoint(msgspec.Struct, frozen=True):
     """A plan and its service in closed form, a steady state."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import msgspec
 
+from ...client.llm_answers import ServingPredictions
 from ...features.device import Catalogue
 from ...features.errors import listed
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
@@ -27,20 +29,26 @@ from .thread_endpoint import Call
 
 MAX_PASSES = 100_000
 """Most requests simulated times the steps that each prompt takes: about a second's work."""
+MAX_LIST_PASSES = 500_000
+"""The same of all loads of a request together."""
 MAX_SETTINGS = 300
 """Most devices, splits, formats and engines together that a request plans with, twice as many of models with experts: some
 20 ms of processor time each the first time, six seconds in all."""
 
+MAX_LOADS = 16
+"""Most numbers of requests under way in one request."""
+
 MAX_NUMBER = 1e15
 """Largest number taken, so that products of several stay finite."""
 NUMBER, WHOLE = f"a number of at most {MAX_NUMBER:g}", f"a whole number between 0 and {MAX_REQUESTS}"
+NUMBERS = f"{NUMBER}, or a list of one to {MAX_LOADS} of them"
 TEXT, TEXTS = f"text of at most {MAX_TEXT} characters", f"a list of one to {MAX_CHOICES} texts"
 _LOAD = {"input_tokens": NUMBER, "output_tokens": NUMBER, "concurrency": NUMBER, "rate": NUMBER, "cached": NUMBER}
 _FORMATS = {"dtype": TEXT, "kv_dtype": TEXT}
 PREDICT_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "device": TEXT, "gpus": WHOLE, "batch": NUMBER, "rounds": NUMBER, "requests": WHOLE, "spread": NUMBER,
     "seed": WHOLE, "engine": TEXT, "engine_version": TEXT, "chunk": WHOLE, "max_sequences": WHOLE, "weights": TEXT,
-    "price_per_hour": NUMBER,
+    "concurrency": NUMBERS, "price_per_hour": NUMBER,
 }  # fmt: skip
 """Fields of a prediction beside the model and `plan`, and what each is."""
 PLAN_FIELDS: Mapping[str, str] = {
@@ -83,9 +91,11 @@ class LlmAnswers:
         Raises:
             ProblemError: the request is not acceptable.
         """
-        request, price = read_prediction(body, call.loaded.catalogue)
-        answer = naming_field(lambda: self._service(call).predict(request), paths=_PATHS)
-        return msgspec.json.encode(serving_answer(answer, price))
+        question = read_prediction(body, call.loaded.catalogue)
+        service = self._service(call)
+        services = naming_field(lambda: [service.predict(request) for request in question.requests], paths=_PATHS)
+        answers = [serving_answer(answer, question.price_per_hour) for answer in services]
+        return msgspec.json.encode(ServingPredictions(answers) if question.is_list else answers[0])
 
     def plan(self, call: Call, body: bytes) -> bytes:
         """The JSON answer to a JSON request of `/v1/llm/plan`.
@@ -106,8 +116,23 @@ class LlmAnswers:
         return current[1]
 
 
-def read_prediction(body: bytes, catalogue: Catalogue) -> tuple[ServingRequest, float | None]:
-    """The service that a JSON body asks about, and the price of one device for an hour.
+@dataclass(frozen=True, slots=True)
+class PredictQuestion:
+    """A checked request of `/v1/llm/predict`.
+
+    Attributes:
+        requests: The services, which differ in the requests under way only.
+        is_list: Whether the requests under way were given as a list, so that the answer is one too.
+        price_per_hour: Price of one device for an hour; None where none is given.
+    """
+
+    requests: list[ServingRequest]
+    is_list: bool
+    price_per_hour: float | None
+
+
+def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
+    """The services that a JSON body asks about.
 
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for one that takes too long to simulate, 422 naming what is wrong.
@@ -122,18 +147,26 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> tuple[ServingRequest, 
     if unknown := [name for name in split if name not in SPLIT]:
         raise invalid_field(f"plan.{shown_name(unknown[0])}", f"unknown field; a plan has {listed(SPLIT)}")
     facts = _facts(root)
+    sizes = values.pop("concurrency", None)
+    is_list = isinstance(sizes, list)
 
-    def checked() -> ServingRequest:
+    def checked() -> list[ServingRequest]:
         device = catalogue.get(values.pop("device")).name
-        return serving_request(facts, device, **split, **values)
+        each = sizes if is_list else [sizes]
+        return [serving_request(facts, device, **split, concurrency=size, **values) for size in each]
 
-    request = naming_field(checked, paths=_PATHS)
-    chunk = request.chunk or scheduler_of(request.engine, request.engine_version).chunk
-    passes = _requests(request) * (1 + math.ceil(request.load.input_tokens / chunk))
-    if passes > MAX_PASSES:
-        wanted = f"{passes:,.0f} steps with prompts are too many for one answer"
-        raise ProblemError(413, f"{wanted}; at most {MAX_PASSES:,} are simulated, give fewer `requests`")
-    return request, price
+    requests = naming_field(checked, paths=_PATHS)
+    chunk = requests[0].chunk or scheduler_of(requests[0].engine, requests[0].engine_version).chunk
+    of_each = 1 + math.ceil(requests[0].load.input_tokens / chunk)
+    passes = [of_each * _requests(request) for request in requests]
+    for count, most, what in (
+        (max(passes), MAX_PASSES, "`requests`"),
+        (sum(passes), MAX_LIST_PASSES, "`requests` or a shorter list of `concurrency`"),
+    ):
+        if count > most:
+            wanted = f"{count:,.0f} steps with prompts are too many for one answer"
+            raise ProblemError(413, f"{wanted}; at most {most:,} are simulated, give fewer {what}")
+    return PredictQuestion(requests, is_list, price)
 
 
 def _requests(request: ServingRequest) -> float:
@@ -183,11 +216,21 @@ def _read(
     values = {name: root[name] for name in fields if root.get(name) is not None}
     for name, value in values.items():
         if not _CHECKS[fields[name]](value):
-            shown = shown_name(value) if type(value) in (int, float) else kind_of(value)
+            wrong = _first_wrong(value) if fields[name] is NUMBERS else value
+            shown = shown_name(wrong) if type(wrong) in (int, float) else kind_of(wrong)
             raise invalid_field(name, f"must be {fields[name]}, not {shown}")
     if missing := [name for name in needed if name not in values]:
         raise invalid_field(missing[0], f"is missing: {wanted}")
     return root, values
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
+
+
+def _first_wrong(value: Any) -> Any:
+    """Of a list, the first that is no number; else the value itself."""
+    return next((one for one in value if not _is_number(one)), value) if isinstance(value, list) else value
 
 
 def _is_text(value: Any) -> bool:
@@ -195,7 +238,10 @@ def _is_text(value: Any) -> bool:
 
 
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
-    NUMBER: lambda value: isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER,
+    NUMBER: _is_number,
+    NUMBERS: lambda value: (
+        1 <= len(value) <= MAX_LOADS and all(map(_is_number, value)) if isinstance(value, list) else _is_number(value)
+    ),
     WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_REQUESTS,
     TEXT: _is_text,
     TEXTS: lambda value: isinstance(value, list) and 1 <= len(value) <= MAX_CHOICES and all(map(_is_text, value)),

@@ -130,6 +130,9 @@ def test_services_of_language_models(client):
     answer = client.llm_predict("meta-llama/Llama-3.1-8B", device="h200", concurrency=4, gpus=2, **lengths)
     assert (answer.device, answer.replicas) == (GPU, 2)
     assert answer.ttft_s.p50.value <= answer.ttft_s.p99.value
+    services = client.llm_predict_loads("meta-llama/Llama-3.1-8B", device="h200", concurrency=(1, 4), gpus=2, **lengths)
+    assert [one.load.size for one in services] == [1, 4]
+    assert services[1] == answer
     plans = client.llm_plan("meta-llama/Llama-3.1-8B", devices=["h200"], gpus=1, engines=["vllm"], **lengths)
     assert plans.choices[0].command.startswith("vllm serve")
 

@@ -7,6 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +26,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 WIDE, NARROW = 1440, 360
 SETTLED = "() => document.querySelector('.answers')?.getAttribute('aria-busy') === 'false'"
 _WAIT_MS = 30_000
+_LOADED_S = 120
 
 _PROGRAM = (Path(__file__).parents[2] / "examples" / "mlp.mlir").read_text(encoding="utf-8")
 _GEMM = "family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096"
@@ -81,6 +85,18 @@ def write_nights(folder: Path) -> list[NightRecord]:
     return result
 
 
+def _wait_for_model(address: str) -> None:
+    """Wait until the server, which listens before it has loaded its model, answers."""
+    deadline = time.monotonic() + _LOADED_S
+    while True:
+        try:
+            urllib.request.urlopen(address + "readyz", timeout=_LOADED_S).close()
+            return
+        except urllib.error.HTTPError as error:
+            assert error.code == 503 and time.monotonic() < deadline, error
+            time.sleep(0.1)
+
+
 @contextlib.contextmanager
 def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
     """The address of a server of the shipped model in a process of its own."""
@@ -92,7 +108,9 @@ def serving(*arguments: str, env: Mapping[str, str] | None = None) -> Iterator[s
         try:
             result = next((line for line in process.stdout if '"address"' in line), None)
             assert result is not None, f"the server ended with {process.wait(120)} before it listened"
-            yield result.split('"')[3] + "/"
+            address = result.split('"')[3] + "/"
+            _wait_for_model(address)
+            yield address
         finally:
             process.terminate()
 

@@ -2,6 +2,8 @@
 import { setInvalid } from "./dom.js";
 
 const KEY = "kernelcast-key";
+// How often a question is asked again where the service says to come back later: it is busy, or still loads its model.
+const MOST_RETRIES = 5;
 const running = new Map();
 
 /** A refusal of the service (problem+json), or that it could not be reached; `errors` names the fields at fault. */
@@ -59,10 +61,16 @@ export async function ask(slot, path, body, { type = "application/json", text = 
   const control = new AbortController();
   running.set(slot, control);
   try {
-    for (;;) {
+    for (let retries = 0; ; ) {
       const response = await send(path, body, type, control.signal);
       if (response.status === 401) {
         await keyFor(response, control.signal);
+        continue;
+      }
+      const wait_s = response.status === 503 && retries < MOST_RETRIES ? Number(response.headers.get("retry-after")) : 0;
+      if (wait_s > 0) {
+        retries += 1;
+        await pause(wait_s, control.signal);
         continue;
       }
       if (!response.ok) throw new Refusal(response.status, await problemOf(response));
@@ -74,6 +82,16 @@ export async function ask(slot, path, body, { type = "application/json", text = 
   } finally {
     if (running.get(slot) === control) running.delete(slot);
   }
+}
+
+function pause(seconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = window.setTimeout(resolve, 1000 * seconds);
+    signal.addEventListener("abort", () => {
+      window.clearTimeout(timer);
+      reject(new Stale());
+    });
+  });
 }
 
 async function send(path, body, type, signal) {

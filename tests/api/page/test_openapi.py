@@ -9,7 +9,7 @@ from kernelcast.api.browse import measurements, nights
 from kernelcast.api.browse import measurements_wire as measured
 from kernelcast.api.compare import devices, estimate_request, sweep
 from kernelcast.api.page.openapi import document_parts
-from kernelcast.api.predict import mlir
+from kernelcast.api.predict import llm, mlir
 from kernelcast.api.predict.open_inference.models import EXTENSIONS, OUTPUTS, inputs_of
 from kernelcast.api.transport import bodies
 from kernelcast.features.kernel import MAX_DIM, MAX_THREADS
@@ -49,6 +49,7 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("ModelRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("ModelRequest/properties/devices/items/maxLength", MAX_TEXT),
         ("ModelRequest/properties/launch_s/maximum", MAX_LAUNCH_S),
+        ("LlmPredictRequest/properties/concurrency/anyOf/1/maxItems", llm.MAX_LOADS),
         ("CompareRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("CompareRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
         ("RankRequest/properties/top/maximum", ranking.MAX_TOP),

@@ -35,6 +35,13 @@ def test_a_service_is_predicted(client: Any) -> None:
     assert again == answer
 
 
+def test_a_list_of_loads_is_answered_by_a_list(client: Any) -> None:
+    services = ask(client, "predict", PREDICT | {"concurrency": [16, 1, 8]}).json()["services"]
+    assert [one["load"]["size"] for one in services] == [16, 1, 8]
+    assert services[2] == ask(client, "predict", PREDICT).json()
+    assert ask(client, "predict", PREDICT | {"concurrency": [8]}).json() == {"services": [services[2]]}
+
+
 def test_a_model_by_its_configuration(client: Any) -> None:
     body = {name: value for name, value in PREDICT.items() if name != "model"} | {"config": CONFIG}
     assert ask(client, "predict", body).status_code == 200
@@ -54,7 +61,10 @@ def test_plans(client: Any) -> None:
         ({"model": "no-such"}, 422, "model"), ({"model": "/etc/passwd"}, 422, "model"), ({"config": CONFIG}, 422, "model"),
         ({"model": 5}, 422, "model"), ({"device": "no-such"}, 422, "device"), ({"device": None}, 422, "device"),
         ({"concurrency": 0}, 422, "concurrency"), ({"concurrency": None}, 422, "concurrency"),
-        ({"rate": 1}, 422, "concurrency"),
+        ({"rate": 1}, 422, "concurrency"), ({"concurrency": []}, 422, "concurrency"),
+        ({"concurrency": [1] * 17}, 422, "concurrency"), ({"concurrency": [1, "many"]}, 422, "concurrency"),
+        ({"concurrency": [1, 0]}, 422, "concurrency"), ({"concurrency": [1, None]}, 422, "concurrency"),
+        ({"concurrency": [1], "rate": 1}, 422, "concurrency"), ({"concurrency": [1] * 6, "requests": 50000}, 413, None),
         ({"concurrency": "many"}, 422, "concurrency"), ({"input_tokens": 0}, 422, "input_tokens"),
         ({"input_tokens": 1e300}, 422, "input_tokens"), ({"input_tokens": 10**6}, 422, "input_tokens"),
         ({"plan": {"tp": 3}}, 422, "plan.tp"), ({"plan": {"tp": "two"}}, 422, "plan.tp"), ({"plan": {"x": 1}}, 422, "plan.x"),

@@ -17,6 +17,9 @@ const MOST_DEVICES = 4;
 const MOST_CURVES = 8;
 const POSSIBLE_SPLITS = ["1", "2", "4", "8"];
 const CONCURRENCIES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+// Longer prompts take longer to simulate: their curves have fewer points.
+const LONG_PROMPT = 65_536;
+const FEW_CONCURRENCIES = [1, 4, 16, 64, 256];
 const SETTLE_MS = 250;
 const FIRST = { input_tokens: "1024", output_tokens: "1024", concurrency: "32", engine: "vllm" };
 const ENGINES = { vllm: "vLLM", sglang: "SGLang", trtllm: "TensorRT-LLM" };
@@ -194,23 +197,20 @@ async function load(page) {
   const plans = plansOf(page);
   const here = wholeOrText(page.state.get("concurrency"));
   const prices = pricesOf(page, () => true);
-  const answer = (plan, concurrency) => orRefusal(page.ask(`llm-${plan.series}-${concurrency}`, PATH, bodyOf(page, plan, prices, concurrency)));
-  const [measured, ...first] = await Promise.all([
+  const sizes = Number(page.state.get("input_tokens")) > LONG_PROMPT ? FEW_CONCURRENCIES : CONCURRENCIES;
+  const loads = sizes.includes(here) ? sizes : [...sizes, here].sort((a, b) => a - b);
+  const [measured, ...answers] = await Promise.all([
     orRefusal(page.ask("services", "static/services.json")),
-    ...plans.map((plan) => answer(plan, here)),
+    ...plans.map((plan) => orRefusal(page.ask(`llm-${plan.series}`, PATH, bodyOf(page, plan, prices, loads)))),
   ]);
-  const refusals = first.filter((one) => one instanceof Refusal);
-  if (refusals.length === plans.length) throw refusals[0];
-  const others = CONCURRENCIES.filter((one) => one !== here);
-  const rows = await Promise.all(
-    plans.map(async (plan, i) => {
-      if (first[i] instanceof Refusal) return { ...plan, refusal: first[i].errors[0]?.detail ?? first[i].message };
-      const answers = await Promise.all(others.map((one) => answer(plan, one)));
-      const points = [first[i], ...answers.filter((one) => !(one instanceof Refusal))].sort((a, b) => a.load.size - b.load.size);
-      return { ...plan, here: first[i], points };
-    }),
-  );
-  return { body: bodyOf(page, plans[first.findIndex((one) => !(one instanceof Refusal))], prices, here), rows, measured };
+  const firstAnswer = answers.findIndex((one) => !(one instanceof Refusal));
+  if (firstAnswer < 0) throw answers[0];
+  const rows = plans.map((plan, i) => {
+    if (answers[i] instanceof Refusal) return { ...plan, refusal: answers[i].errors[0]?.detail ?? answers[i].message };
+    const points = answers[i].services;
+    return { ...plan, here: points.find((one) => one.load.size === here), points };
+  });
+  return { body: bodyOf(page, plans[firstAnswer], prices, here), rows, measured };
 }
 
 const callOf = ({ model, device, ...rest }) => pythonCall("llm_predict", [model, device], rest);
