@@ -136,7 +136,7 @@ def _nearest(space: Floats, points: Floats) -> Floats:
     return nearest
 
 
-FORMAT = ArtifactFormat("model of programs", "train-mlir", version=1, kind="programs", features=schema_hash)
+FORMAT = ArtifactFormat("model of programs", "train mlir", version=1, kind="programs", features=schema_hash)
 
 TREES, SCALE = "trees", "scale"
 """Names of graphs beside those of networks: boosted trees on the whole program, and the size of errors."""

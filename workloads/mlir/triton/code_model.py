@@ -19,7 +19,7 @@ from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, f
 from ....models.family_model.intervals import Scores, scores_from_json, scores_to_json
 from ....models.regressor import Matrix
 
-FORMAT = ArtifactFormat("model of compiled code", "train-triton", version=1, kind="compiled code", features=schema_hash)
+FORMAT = ArtifactFormat("model of compiled code", "train triton", version=1, kind="compiled code", features=schema_hash)
 
 SCALES = ("registers", "instructions")
 """Targets whose error size is learned; a graph each, `scale-registers` and `scale-instructions`."""

@@ -87,7 +87,7 @@ class CompiledRows:
 
 
 def read_labels(paths: Sequence[Path]) -> list[TritonModule]:
-    """The rows of packed tables (`.parquet`) and stores (directories) that `compile-triton-programs` wrote; the
+    """The rows of packed tables (`.parquet`) and stores (directories) that `kernelcast measure triton` wrote; the
     shipped ones for none.
 
     Raises:

@@ -189,7 +189,7 @@ def test_a_damaged_artifact_is_refused(trained, tmp_path, harm):
 
 
 def test_a_folder_without_a_model_says_how_to_make_one(tmp_path):
-    with pytest.raises(ArtifactError, match="train-triton"):
+    with pytest.raises(ArtifactError, match="train triton"):
         load_code_predictor(tmp_path)
 
 
