@@ -53,27 +53,27 @@ audit: $(VENV)/.ready
 	$(VENV)/bin/python -P deploy/audit.py
 
 collect: $(VENV)/.ready
-	$(VENV)/bin/kernelcast collect --minutes 15
+	$(VENV)/bin/kernelcast measure cpu --minutes 15
 
 # On a machine with a GPU: its own python3 needs torch, triton, cupy, numpy, pyarrow, pyyaml, nvidia-ml-py, typer and rich,
 # and nothing is installed. The link gives the tree its package name; -P keeps its folders from shadowing packages.
 collect-gpu:
 	mkdir -p build/run && ln -sfn $(CURDIR) build/run/kernelcast
-	PYTHONPATH=build/run $(PYTHON) -P -m kernelcast collect-gpu --minutes $(MINUTES) --out "$(OUT)"
+	PYTHONPATH=build/run $(PYTHON) -P -m kernelcast measure gpu --minutes $(MINUTES) --out "$(OUT)"
 
 # Whole MLIR modules on this machine's CPU, by IREE and XLA; run again to go on.
 collect-mlir: build/mlir-programs.parquet
-	$(VENV)/bin/kernelcast collect-mlir --texts $< --minutes 60 --out measurements-mlir
+	$(VENV)/bin/kernelcast measure mlir --texts $< --minutes 60 --out measurements-mlir
 
-# Programs written anew by JAX, torch-mlir and a generator; without --texts, collect-mlir takes the shipped ones.
+# Programs written anew by JAX, torch-mlir and a generator; without --texts, measure mlir takes the shipped ones.
 build/mlir-programs.parquet: $(VENV)/.ready $(wildcard benchmarks/programs/*.py benchmarks/programs/*/*.py)
 	$(VENV)/bin/python benchmarks/mlir_programs.py --count 2000 --out $@
 
 # Triton programs compiled for GPUs that need not be there; run again to go on.
 triton-programs: build/triton-programs.parquet
-	$(VENV)/bin/kernelcast compile-triton-programs --texts $< --minutes 60 --out measurements-triton
+	$(VENV)/bin/kernelcast measure triton --texts $< --minutes 60 --out measurements-triton
 
-# Triton IR of the programs; without --texts, compile-triton-programs takes the shipped texts.
+# Triton IR of the programs; without --texts, measure triton takes the shipped texts.
 build/triton-programs.parquet: $(VENV)/.ready $(wildcard benchmarks/programs/triton/*.py)
 	$(VENV)/bin/python benchmarks/triton_programs.py --out $@
 

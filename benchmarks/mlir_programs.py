@@ -1,7 +1,7 @@
 """Writes MLIR programs to measure, as a table of texts: `python benchmarks/mlir_programs.py --count 2000 --out FILE`.
 
 JAX, torch-mlir and a generator of random programs write them (`programs/`); the shipped modules were drawn so.
-Measure them with `kernelcast collect-mlir --texts FILE`.
+Measure them with `kernelcast measure mlir --texts FILE`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes Triton IR of many programs, as a table: `python benchmarks/triton_programs.py --out FILE`.
 
 The programs are in `programs/triton/`; the shipped table was drawn so. Compile them with
-`kernelcast compile-triton-programs --texts FILE`.
+`kernelcast measure triton --texts FILE`.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def train_triton(
         typer.Option(
             "--data",
             metavar="PARQUET|DIR",
-            help="What `compile-triton-programs` wrote; may be given again; default: the shipped table.",
+            help="What `kernelcast measure triton` wrote; may be given again; default: the shipped table.",
         ),
     ] = None,
     seed: console.Seed = 0,
@@ -211,7 +211,7 @@ def train_tuning(
     ] = None,
     as_json: console.Json = False,
 ) -> None:
-    """Train the models that rank a compiler's choices, from measured configurations: kernelcast train-tuning."""
+    """Train the models that rank a compiler's choices, from measured configurations: kernelcast train tuning."""
     folder = out_dir if out_dir is not None else home_dir() / "tuning"
     if out_dir is not None:
         console.check_folder(folder)

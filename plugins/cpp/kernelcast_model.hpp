@@ -326,7 +326,7 @@ class Model {
   static std::unique_ptr<Model> load(const std::string &path, std::string &error, const std::string &kind = "") {
     std::FILE *file = std::fopen(path.c_str(), "rb");
     if (file == nullptr) {
-      error = "there is no model file " + path + " that can be read; train one with `kernelcast train-tuning` (kinds named op-...: `kernelcast export-ops`)";
+      error = "there is no model file " + path + " that can be read; train one with `kernelcast train tuning` (kinds named op-...: `kernelcast train export-ops`)";
       return nullptr;
     }
     std::vector<unsigned char> content;
