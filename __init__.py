@@ -24,7 +24,7 @@ if _TYPE_CHECKING:
     from .models.tuning.model_file import ModelFileError
     from .python.answer import Answer, Ratio, Total
     from .python.kernels import compare, devices, families, predict, rank, roofline, sweep
-    from .python.loaded import load
+    from .python.model_cache import load
     from .python.workloads import estimate_model, llm_plan, llm_predict, predict_mlir, predict_model
 
 __all__ = [
@@ -43,7 +43,7 @@ _MODULES = {
     ".models.tuning.model_file": ("ModelFileError",),
     ".python.answer": ("Answer", "Ratio", "Total"),
     ".python.kernels": ("compare", "devices", "families", "predict", "rank", "roofline", "sweep"),
-    ".python.loaded": ("load",),
+    ".python.model_cache": ("load",),
     ".python.workloads": ("estimate_model", "llm_plan", "llm_predict", "predict_mlir", "predict_model"),
 }
 """Where names are, imported when they are first used: importing all of it would take a third of a second."""

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from ..version import __version__
-from .verbs import Entry, VerbGroup
+from .lazy_group import Entry, LazyGroup
 
 _ASK, _IMPROVE, _RUN = "Ask", "Improve", "Run"
 
@@ -49,7 +49,7 @@ EVALUATE = {"curve": Entry("train.evaluate:learning_curve", "How errors fall as 
 SERVE = {"keys": KEYS, "models": MODELS}
 DEVICES = {"kernels": Entry("catalogue:kernels", "Kernel families: their sizes, implementations and dtypes.")}
 
-VERBS = {
+COMMANDS = {
     "predict": Entry(
         "predict.predict:predict", "What a kernel, an MLIR program or a table of kernels costs.", _ASK, PREDICT
     ),
@@ -104,11 +104,11 @@ ALIASES = {
 """Older names of commands, which work as before and which no help lists."""
 
 
-class _Root(VerbGroup):
+class _Root(LazyGroup):
     """All commands."""
 
     def __init__(self, **attrs: Any) -> None:
-        super().__init__(entries=VERBS | ALIASES, **attrs)
+        super().__init__(entries=COMMANDS | ALIASES, **attrs)
 
 
 app = typer.Typer(

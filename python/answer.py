@@ -31,7 +31,7 @@ from ..workloads.whole_model import (
     compose,
     log_columns,
 )
-from .pictures import Line, html_lines, text_lines
+from .display import Line, html_lines, text_lines
 
 _COST = ("latency_s", "power_w", "energy_j")
 

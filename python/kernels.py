@@ -15,11 +15,18 @@ from ..models.predict.predictor import ArtifactPredictor
 from ..workloads.compare import devices as side_by_side
 from ..workloads.compare import rank as ranking
 from ..workloads.compare import sweep as sweeps
-from ..workloads.compare.across import BARE_FIELDS, BARE_NEEDED, named_once, on_device, read_bare, read_prices
+from ..workloads.compare.spec_on_devices import (
+    BARE_FIELDS,
+    BARE_NEEDED,
+    distinct_devices,
+    on_device,
+    read_bare,
+    read_prices,
+)
 from ..workloads.kernel_reading import nested
 from ..workloads.units import bytes_per_s, num_bytes
 from .answer import Answer
-from .loaded import load
+from .model_cache import load
 from .tables import Comparison, Ranking, Roofline, Sweep, Table, answer_row, as_table, data_frame, frame_rows
 
 
@@ -84,7 +91,7 @@ def predict(
     if isinstance(device, str):
         name = predictor.devices.get(device).name
         return Answer.of(spec, name, predictor.predict([spec], [name], coverage=coverage)[0])
-    named = named_once(list(device), predictor.devices)
+    named = distinct_devices(list(device), predictor.devices)
     question = {"family": family, "dtype": dtype, **sizes_and_settings}
     return _answered([(question, spec, item) for item in named], predictor, coverage, None)
 
@@ -100,7 +107,9 @@ def _frame(specs: Any, device: str | Sequence[str] | None, predictor: ArtifactPr
     if not rows:
         raise SpecError("there is no spec to predict; give at least one", field="specs")
     common = (
-        None if device is None else named_once([device] if isinstance(device, str) else list(device), predictor.devices)
+        None
+        if device is None
+        else distinct_devices([device] if isinstance(device, str) else list(device), predictor.devices)
     )
     question = [item for i, row in enumerate(rows) for item in _read_row(i, row, common, predictor)]
     per_row = 1 if common is None else len(common)
@@ -172,7 +181,7 @@ def compare(
     """
     predictor = load(model)
     spec = read_bare(_plain(family, dtype, sizes_and_settings))
-    named = named_once(predictor.devices.names() if devices is None else _names(devices), predictor.devices)
+    named = distinct_devices(predictor.devices.names() if devices is None else _names(devices), predictor.devices)
     prices = read_prices(price_per_hour, predictor.devices, named)
     result: Comparison = as_table(
         Comparison, side_by_side.compare(predictor, spec, named, coverage=coverage, prices=prices)
@@ -187,11 +196,11 @@ def roofline(
     """One kernel under the roofs of devices, as `/v1/roofline` answers: its intensity, what it attains, what limits it.
 
     Args:
-        family: as for `compare`, like the rest.
-        dtype: as for `compare`.
+        family: a kernel family.
+        dtype: a number format.
         devices: devices by name or alias.
-        model: as for `compare`.
-        coverage: as for `compare`.
+        model: a model directory; default: the champion, else the shipped model.
+        coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
         **sizes_and_settings: as for `compare`.
 
     Raises:
@@ -199,7 +208,7 @@ def roofline(
     """
     predictor = load(model)
     spec = read_bare(_plain(family, dtype, sizes_and_settings))
-    named = named_once(_names(devices), predictor.devices)
+    named = distinct_devices(_names(devices), predictor.devices)
     result: Roofline = as_table(Roofline, side_by_side.roofline(predictor, spec, named, coverage=coverage))
     return result
 
@@ -216,11 +225,11 @@ def sweep(
         dtype: a number format.
         devices: devices by name or alias.
         dim: the size or knob that varies; it need not be among the sizes.
-        values: its values; or
-        start: its first value,
-        stop: its last value,
-        points: how many values there are, 64 by default,
-        scale: and how they are spread, `log` (the default) or `linear`.
+        values: its values, in place of the four that follow.
+        start: its first value.
+        stop: its last value.
+        points: how many values there are between them; default: 64.
+        scale: how they are spread, `log` (the default) or `linear`.
         model: a model directory; default: the champion, else the shipped model.
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
         **sizes_and_settings: as for `compare`.
@@ -229,7 +238,7 @@ def sweep(
         kernelcast.SpecError: something is unknown or impossible.
     """
     predictor = load(model)
-    named = named_once(_names(devices), predictor.devices)
+    named = distinct_devices(_names(devices), predictor.devices)
     plain = _plain(family, dtype, sizes_and_settings)
     options = {"from": start, "to": stop, "points": points, "scale": scale}
     span = {name: value for name, value in options.items() if value is not None}
@@ -267,7 +276,7 @@ def rank(
 
 
 def devices(model: Path | str | None = None) -> Table:
-    """Every device that can be question about: its figures in SI units, and the families a model has measurements of there.
+    """Every device that can be asked about: its figures in SI units, and the families a model has measurements of there.
 
     Raises:
         kernelcast.SpecError: the directory is no model.

@@ -11,9 +11,10 @@ import msgspec
 from ..client import answers
 from ..features.errors import SpecError
 from ..models.predict.prediction import Interval
+from ..workloads.compare.devices import fastest_first
 from ..workloads.units import joules, money, seconds, watts
 from .answer import Answer
-from .pictures import html_table, text_table
+from .display import html_table, text_table
 
 _ENDS = (("", "value"), ("_lower", "lower"), ("_upper", "upper"))
 
@@ -140,15 +141,14 @@ class Comparison(Rows, answers.Comparison, frozen=True):
         ]  # fmt: skip
 
     def _shown(self) -> tuple[str, Sequence[str], Sequence[Sequence[str]], Sequence[Interval | None]]:
-        able = [item for item in self.answers if item.prediction is not None]
-        able.sort(key=lambda item: item.prediction.latency_s.value if item.prediction is not None else 0.0)
-        refused = [item for item in self.answers if item.prediction is None]
+        ordered = fastest_first(self).answers
         rows = [
-            (item.device, *_words(item.prediction), _cost_words(item.cost_per_million_calls), _place(item.prediction))
-            for item in able
-        ] + [(item.device, "refused", "", "", "", "", item.refusal or "") for item in refused]
+            (item.device, "refused", "", "", "", "", item.refusal or "") if item.prediction is None
+            else (item.device, *_words(item.prediction), _cost_words(item.cost_per_million_calls), _place(item.prediction))
+            for item in ordered
+        ]  # fmt: skip
         heads = ("device", "latency", "interval", "power", "energy", "cost of 1 M calls", "")
-        intervals = [_interval(item.prediction) for item in (*able, *refused)]
+        intervals = [_interval(item.prediction) for item in ordered]
         return f"{self.family} on {len(self.answers)} devices ({self.timing} times)", heads, rows, intervals
 
 

@@ -22,7 +22,7 @@ from ..workloads.serving.predict import ServingPrediction
 from ..workloads.serving.request import serving_request
 from ..workloads.whole_model import Kernel, predict_whole
 from .answer import Total
-from .loaded import load, programs, services
+from .model_cache import load, programs, services
 
 
 def predict_model(

@@ -22,7 +22,7 @@ from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
 from ...features.spec_io.reading import SPEC_FIELDS, kind_of, read_spec, shown_name
 from ...process import ChildEndedError, ChildLostError, FrameChild, python_command, small_environment
-from ...workloads.compare.across import with_timing
+from ...workloads.compare.spec_on_devices import with_timing
 from ..predict.thread_endpoint import acquire_slot
 from ..transport.bodies import integer_parameter, parameters, read_json_body, read_object, refuse_duplicate_names
 from ..transport.problems import ProblemError, field_problem, invalid, invalid_field

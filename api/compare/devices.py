@@ -9,7 +9,7 @@ import msgspec
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...workloads.compare import devices as side_by_side
-from ...workloads.compare.across import on_device
+from ...workloads.compare.spec_on_devices import on_device
 from ..predict.thread_endpoint import Call, refusal_problem
 from .request import AcrossDevices, check_peaks, read_across, read_prices, read_root
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
 import msgspec
 
@@ -76,7 +75,7 @@ def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> De
     return DeviceEstimate(
         device=device.name, title=device.title, kind=device.kind, refusal=None, coverage=wanted.coverage,
         latency_s=interval_answer(whole.latency_s), power_w=known_interval(whole.power_w), energy_j=known_interval(energy),
-        tokens_per_s=interval_answer(result.tokens_per_s), samples_per_s=_rate(item.batch, whole.latency_s),
+        tokens_per_s=interval_answer(result.tokens_per_s), samples_per_s=interval_answer(item.batch / whole.latency_s),
         energy_per_token_j=known_interval(result.energy_per_token_j), cost=known_interval(cost),
         cost_per_million_tokens=known_interval(None if cost is None else cost.scaled(_MILLION / item.step.tokens)),
         bound_by="device", bound=_bounds(parts), bound_s=whole.bound_s, launches=whole.launches, memory=_memory(result),
@@ -112,7 +111,7 @@ def _program_on(call: Call, wanted: Wanted, result: Answers, device: Device) -> 
         refusal="; ".join(item.unanswered) if item.unanswered else None, coverage=wanted.coverage,
         latency_s=known_interval(latency), power_w=known_interval(item.power_w), energy_j=known_interval(item.energy_j),
         tokens_per_s=None,
-        samples_per_s=None if latency is None or result.batch is None else _rate(result.batch, latency),
+        samples_per_s=None if latency is None or result.batch is None else interval_answer(result.batch / latency),
         energy_per_token_j=None,
         cost=None if latency is None else known_interval(_cost(latency, wanted.prices.get(device.name), 1)),
         cost_per_million_tokens=None, bound_by=item.bound_by, bound=dict(item.by_bound), bound_s=item.bound_s,
@@ -137,10 +136,6 @@ def _refused(device: Device, wanted: Wanted, reason: str) -> DeviceEstimate:
 def _count(call: Call, device: Device, parts: Sequence[Part]) -> None:
     call.metrics.count_usage([part.kernel.spec for part in parts], [device.name] * len(parts))
     call.metrics.count_predictions((part.kernel.spec.family, device.name, part.prediction.in_domain) for part in parts)
-
-
-def _rate(amount: int, latency: Interval) -> Any:
-    return interval_answer(Interval(amount / latency.value, amount / latency.upper, amount / latency.lower))
 
 
 def _cost(latency: Interval, price: float | None, devices: int) -> Interval | None:

@@ -13,8 +13,8 @@ from ...features.device import Catalogue, Device
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import kind_of
-from ...workloads.compare import across
-from ...workloads.compare.across import read_bare, why_refused
+from ...workloads.compare import spec_on_devices
+from ...workloads.compare.spec_on_devices import read_bare, why_refused
 from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import FieldProblem, field_problem, invalid, invalid_field, naming_field
 
@@ -100,4 +100,4 @@ def read_prices(raw: Any, catalogue: Catalogue, devices: Sequence[Device]) -> di
     Raises:
         ProblemError: 422 naming what is no price, or no device that is compared.
     """
-    return naming_field(lambda: across.read_prices(raw, catalogue, devices))
+    return naming_field(lambda: spec_on_devices.read_prices(raw, catalogue, devices))

@@ -9,6 +9,8 @@ import typer
 from .. import console, names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...client.answers import Comparison, DeviceCost
     from ...features.device import Catalogue, Device
     from ...features.kernel import KernelSpec
@@ -38,6 +40,7 @@ def compare(
     """
     from ...models.predict.predictor import load_predictor
     from ...workloads.compare.devices import compare as compared
+    from ...workloads.compare.devices import fastest_first
     from ..predict.estimate import read_prices
 
     known = console.read_catalogue(device_file)
@@ -58,39 +61,25 @@ def read_spec(family: str, words: list[str] | None) -> KernelSpec:
     Raises:
         SpecError: a word means nothing of the family, or the sizes cannot be.
     """
-    from ...workloads.compare.across import read_bare
+    from ...workloads.compare.spec_on_devices import read_bare
 
     return read_bare(names.kernel(family, words or []))
 
 
-def able_devices(device: list[str] | None, known: Catalogue, spec: KernelSpec) -> list[Device]:
-    """The named devices, one to `MOST_CURVES`, all of which have a peak for the kernel's dtype.
+def curve_devices(device: list[str] | None, known: Catalogue) -> list[Device]:
+    """The named devices, one to `MOST_CURVES`.
 
     Raises:
-        SpecError: none or too many are named, or one cannot be asked.
+        SpecError: none or too many are named, or one is not known.
     """
     from ...features.errors import SpecError
-    from ...workloads.compare.across import why_refused
 
     devices = names.devices(device or (), known)
     if not devices:
         raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
     if len(devices) > MOST_CURVES:
         raise SpecError(f"at most {MOST_CURVES} devices can be told apart; {len(devices)} were given", field="device")
-    for item in devices:
-        if (reason := why_refused(spec, item)) is not None:
-            raise SpecError(reason, field="device")
     return devices
-
-
-def fastest_first(comparison: Comparison) -> Comparison:
-    """The comparison with its devices by latency, those without a prediction last."""
-    from msgspec.structs import replace
-
-    def key(cost: DeviceCost) -> tuple[bool, float]:
-        return cost.prediction is None, 0.0 if cost.prediction is None else cost.prediction.latency_s.value
-
-    return replace(comparison, answers=sorted(comparison.answers, key=key))
 
 
 def _show(spec: KernelSpec, comparison: Comparison, most: int) -> None:
@@ -127,7 +116,7 @@ def _row(cost: DeviceCost, best: DeviceCost, has_prices: bool) -> list[Any]:
     return [*row, "" if price is None else console.money(price.value)] if has_prices else row
 
 
-def tell_outside(in_domain: Any) -> None:
+def tell_outside(in_domain: Iterable[bool]) -> None:
     """Say what the hollow mark means, where there is one."""
     if not all(in_domain):
         console.note("○ outside what was measured: the interval is wider")

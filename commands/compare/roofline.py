@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import console, names
-from .compare import able_devices, amounts, read_spec, tell_outside
+from .compare import amounts, curve_devices, read_spec, tell_outside
 
 if TYPE_CHECKING:
     from ...client.answers import Roofline
@@ -30,7 +30,7 @@ def roofline(
 
     known = console.read_catalogue(device_file)
     spec = read_spec(family, words)
-    devices = able_devices(device, known, spec)
+    devices = curve_devices(device, known)
     predictor = load_predictor(console.model_dir(model), known)
     result = roofline_of(predictor, spec, devices, coverage=coverage)
     if as_json:

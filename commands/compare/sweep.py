@@ -9,7 +9,7 @@ import typer
 
 from ...features.errors import SpecError, listed
 from .. import console, names
-from .compare import able_devices
+from .compare import curve_devices
 
 if TYPE_CHECKING:
     from ...client.answers import Sweep
@@ -54,7 +54,7 @@ def sweep(
     except SpecError as error:
         at_fault = (error.field or "").startswith("sweep")
         raise SpecError(f"{word}: {error}" if at_fault else str(error), field=error.field) from error
-    devices = able_devices(device, known, swept.specs[0])
+    devices = curve_devices(device, known)
     result = swept_by(load_predictor(console.model_dir(model), known), swept, devices, coverage=coverage)
     if as_json:
         console.print_json(result)

@@ -18,10 +18,10 @@ from ...features.device import Catalogue, known_by, known_machine, machine_id
 from ...features.errors import SpecError
 from ...features.kernel import get_family
 from .. import console
-from ..catalogue import named, refuse_other_machine, this_device, this_gpu
 from .characterize import wants_gpu
 from .collect import thread_counts
 from .night_setup import NIGHT_RUNNING, SUCCESSFUL, characterise_cpu, characterise_gpu, night_setup
+from .this_machine import device_of_kind, refuse_other_machine, this_device, this_gpu
 
 if TYPE_CHECKING:
     from ...nightly.context import Night
@@ -154,7 +154,7 @@ def _this_cpu_name(device: str | None, known: Catalogue) -> str:
     """
     machine = known_machine(known)
     if device is not None:
-        wanted = named(device, "cpu", known)
+        wanted = device_of_kind(device, "cpu", known)
         if machine is not None and machine.name != wanted.name:
             raise SpecError(f"--device is {wanted.name}, but this machine's CPU is {machine.name} ({machine_id()}); leave "
                             "--device out, or run this on that machine", field="device")  # fmt: skip

@@ -16,7 +16,7 @@ from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...files import write_whole
 from .. import console
-from ..catalogue import named
+from .this_machine import device_of_kind
 
 if TYPE_CHECKING:
     from ...collectors.gpu.characterize.characterize import Characterised
@@ -292,7 +292,7 @@ def new_gpu(known: Catalogue) -> Path:
 
 
 def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:  # noqa: ARG001
-    cpu = named(device, "cpu", known) if device else known_machine(known)
+    cpu = device_of_kind(device, "cpu", known) if device else known_machine(known)
     name = cpu.name if cpu else machine_id()
     console.note(f"measuring {name}; keep the machine idle for about half a minute")
     from ...collectors.cpu.characterize import characterize as run
@@ -302,7 +302,7 @@ def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
 
 
 def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:
-    chosen = None if device is None else named(device, "gpu", known)
+    chosen = None if device is None else device_of_kind(device, "gpu", known)
     from ...collectors.meters.nvml import open_nvml
 
     reader = open_nvml(index)

@@ -18,7 +18,7 @@ import typer
 from ...features.errors import SpecError, listed
 from ...features.kernel import get_family
 from .. import console
-from ..catalogue import named, refuse_other_machine, this_device, this_gpu
+from .this_machine import device_of_kind, refuse_other_machine, this_device, this_gpu
 
 if TYPE_CHECKING:
     from ...collectors.mlir.compiler import ModuleRunner
@@ -165,7 +165,7 @@ def collect_gpu(
     if dry_run:
         if device is None:
             raise SpecError("--dry-run plans for a device of the catalogue; name it with --device", field="device")
-        _show_plan(named(device, "gpu", known), out, minutes, seed, rows, wanted, as_json)
+        _show_plan(device_of_kind(device, "gpu", known), out, minutes, seed, rows, wanted, as_json)
         return
     gpu, reader = this_gpu(device, index, known)
     with console.plain_errors("measure gpu", "gpu"):

@@ -14,8 +14,8 @@ import typer
 from ...features.device import known_machine
 from ...features.errors import SpecError
 from .. import console
-from ..catalogue import this_gpu
 from .collect import cpu_plan, tell
+from .this_machine import this_gpu
 
 if TYPE_CHECKING:
     from ...datasets.store.store import Store

@@ -13,8 +13,8 @@ import typer
 from ...features.errors import SpecError, listed
 from ...features.kernel import get_family
 from .. import console
-from ..catalogue import this_gpu
 from .collect import tell
+from .this_machine import this_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,8 +15,8 @@ import typer
 from ...features.device import known_machine
 from ...features.errors import SpecError, listed
 from .. import console
-from ..catalogue import refuse_other_machine, this_device, this_gpu
 from .result_table import NOT_MEASURED, Case, stored_cases, stored_results, with_results
+from .this_machine import refuse_other_machine, this_device, this_gpu
 
 if TYPE_CHECKING:
     from ...collectors.kernel_campaign import Sink

@@ -31,7 +31,7 @@ def night_setup(plan: Plan, device_files: list[Path] | None, *, dry_run: bool = 
     from ...nightly.measuring.cpu import CpuMeasurer
     from ...nightly.measuring.protocol import Measurer
     from ...nightly.open_night import NightSetup, ready_store
-    from ..catalogue import this_device, this_gpu
+    from .this_machine import this_device, this_gpu
 
     known, began = console.read_catalogue(device_files), time.monotonic()
     measurer: Measurer

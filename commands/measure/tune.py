@@ -18,7 +18,7 @@ from ...features.device import known_machine
 from ...features.errors import SpecError
 from ...features.tuning.kind import get_kind
 from .. import console, names
-from ..catalogue import this_device
+from .this_machine import this_device
 
 if TYPE_CHECKING:
     from ...datasets.rows.schema import Measurement, Provenance

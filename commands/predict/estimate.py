@@ -196,6 +196,8 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
         device = read_device(name, known)[0].name
         if device not in devices:
             raise SpecError(f"--price names {device}, which is not among the devices: {listed(devices)}", field="price")
+        if device in prices:
+            raise SpecError(f"--price gives {device} two prices; give one", field="price")
         prices[device] = amount
     return prices
 

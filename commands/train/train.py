@@ -161,7 +161,7 @@ def train_triton(
         typer.Option(
             "--data",
             metavar="PARQUET|DIR",
-            help="What `measure triton` wrote; may be given again; default: the shipped table.",
+            help="What `kernelcast measure triton` wrote; may be given again; default: the shipped table.",
         ),
     ] = None,
     seed: console.Seed = 0,

@@ -89,12 +89,12 @@ def read_kernel(name: str, words: Sequence[str]) -> KernelWords:
             place[field] = value
     if variant:
         request.setdefault("variant", variant)
-    canonical = spelled(request)
+    canonical = canonical_words(request)
     is_plain = name == family.name and sorted(words) == sorted(canonical)
     return KernelWords(request, "" if is_plain else " ".join([family.name, *canonical]))
 
 
-def spelled(request: Mapping[str, Any]) -> list[str]:
+def canonical_words(request: Mapping[str, Any]) -> list[str]:
     """The canonical words of a request but its family: sizes, knobs, settings."""
     pairs = {**request["sizes"], **request["config"], **{name: request[name] for name in SETTINGS if name in request}}
     return [f"{name}={value}" for name, value in pairs.items()]
@@ -113,7 +113,7 @@ def read_family(name: str) -> tuple[KernelFamily, str]:
         family, variant = _FAMILIES[key]
         return get_family(family), variant
     close = difflib.get_close_matches(key, [*families(), *_FAMILIES], n=_CLOSE)
-    raise SpecError(f"no kernel family {name!r}", field="family", advice=_proposed(close))
+    raise SpecError(f"no kernel family {name!r}", field="family", advice=_did_you_mean(close))
 
 
 def read_number(text: str, name: str) -> int:
@@ -194,18 +194,24 @@ def read_device(name: str, known: Catalogue) -> tuple[Device, str]:
     fitting = [other for other in shipped_names() if _fits(key, other)]
     if device is not None:
         others = [] if _is_full(key, device.name) else [other for other in fitting if other != device.name]
-        return device, f"{name} is read as {device.name}; it may also be {_first(others)}" if others else ""
+        return device, f"{name} is read as {device.name}; it may also be {_first_few(others)}" if others else ""
     if not fitting:
         # Written together: rtx4090ti for rtx-4090-ti.
-        fitting = sorted({item.name for item in known if _joined(key) in map(_joined, (item.name, *item.aliases))})
+        fitting = sorted(
+            {
+                item.name
+                for item in known
+                if _letters_and_digits(key) in map(_letters_and_digits, (item.name, *item.aliases))
+            }
+        )
     if len(fitting) == 1:
         return known.get(fitting[0]), f"{name} is read as {fitting[0]}"
     if fitting:
-        raise SpecError(f"{name!r} may be {_first(fitting)}; name one of them", field="device")
+        raise SpecError(f"{name!r} may be {_first_few(fitting)}; name one of them", field="device")
     owners = {alias.lower(): item.name for item in known for alias in (item.name, *item.aliases)}
     close = difflib.get_close_matches(key, owners, n=4 * _CLOSE)
     unique = {owners[alias]: alias for alias in reversed(close)}
-    advice = _proposed([alias for alias in close if alias in unique.values()][:_CLOSE])
+    advice = _did_you_mean([alias for alias in close if alias in unique.values()][:_CLOSE])
     raise SpecError(f"no device {name!r}", field="device", advice=advice)
 
 
@@ -232,14 +238,14 @@ def _is_full(key: str, name: str) -> bool:
     return key in (name, name.partition("-")[2])
 
 
-def _joined(name: str) -> str:
+def _letters_and_digits(name: str) -> str:
     return re.sub(r"[^a-z0-9+]", "", name.lower())
 
 
-def _first(names: Sequence[str]) -> str:
+def _first_few(names: Sequence[str]) -> str:
     more = f" or {len(names) - _CLOSE} others" if len(names) > _CLOSE else ""
     return listed(names[:_CLOSE]) + more
 
 
-def _proposed(close: Sequence[str]) -> str:
+def _did_you_mean(close: Sequence[str]) -> str:
     return f"did you mean {listed(close)}?" if close else ""

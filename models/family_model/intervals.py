@@ -238,6 +238,10 @@ class Interval:
             return Interval(self.value / other.value, self.lower / other.upper, self.upper / other.lower)
         return self.scaled(1 / other) if isinstance(other, int | float) and other > 0 else NotImplemented
 
+    def __rtruediv__(self, amount: float) -> Interval:
+        """An amount of 0 or more over what this one is of, such as operations over seconds: the upper end gives the lower."""
+        return Interval(amount / self.value, amount / self.upper, amount / self.lower)
+
     def scaled(self, factor: float) -> Interval:
         """The interval of `factor` times what this one is of."""
         return Interval(self.value * factor, self.lower * factor, self.upper * factor)

@@ -8,9 +8,8 @@ import re
 
 import jsonschema
 import pytest
-from kernelcast.commands import catalogue as this_machine
 from kernelcast.commands import console as units
-from kernelcast.commands.measure import characterize
+from kernelcast.commands.measure import characterize, this_machine
 from kernelcast.features.device import catalogue, load_device_file
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import families

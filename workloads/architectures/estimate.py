@@ -178,7 +178,7 @@ def _estimate(
     whole = compose(run.kernels, predictions)
     return Estimate(
         facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
-        tokens_per_s=_rate(step.tokens, whole.latency_s),
+        tokens_per_s=step.tokens / whole.latency_s,
         energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
         memory=memory(facts, step, formats, plan, on, training=training), collectives=run.collectives,
         notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)), impl=impl, training=training,
@@ -213,10 +213,6 @@ def _read_as(prediction: Prediction, stands_for: StandIn | None) -> Prediction:
 def _wider(interval: Interval, by: StandIn) -> Interval:
     scaled = interval.scaled(by.scale)
     return Interval(scaled.value, scaled.lower / by.factor, scaled.upper * by.factor)
-
-
-def _rate(tokens: int, latency_s: Interval) -> Interval:
-    return Interval(tokens / latency_s.value, tokens / latency_s.upper, tokens / latency_s.lower)
 
 
 def _notes(

@@ -6,16 +6,19 @@ and what it attains.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from ...client import answers
 from ...features.batch.cases import Cases
 from ...features.cost.bounds import work
 from ...features.device import Catalogue, Device, Fact
 from ...features.kernel import KernelSpec, View, get_family
-from ...models.predict.prediction import Interval, Prediction, Predictor
+from ...models.predict.prediction import Prediction, Predictor
 from ..answers import interval_answer, prediction_answer
-from .across import check_peaks, on_device, why_refused
+from .spec_on_devices import check_peaks, on_device, why_refused
 
 _CALLS = 1_000_000
 _SECONDS_PER_HOUR = 3600.0
@@ -29,7 +32,7 @@ def compare(
 
     Args:
         predictor: a trained model.
-        spec: the kernel, with its timing (`across.with_timing`).
+        spec: the kernel, with its timing (`spec_on_devices.with_timing`).
         devices: the devices, each once.
         coverage: share of cases the intervals are to contain.
         prices: price of an hour by catalogue name.
@@ -46,6 +49,15 @@ def compare(
         for device, reason in zip(devices, refusals, strict=True)
     ]
     return answers.Comparison(spec.family, spec.timing, flops, moved_b, costs)
+
+
+def fastest_first(comparison: answers.Comparison) -> answers.Comparison:
+    """The comparison with its devices by latency, those without a prediction last."""
+
+    def key(cost: answers.DeviceCost) -> float:
+        return math.inf if cost.prediction is None else cost.prediction.latency_s.value
+
+    return msgspec.structs.replace(comparison, answers=sorted(comparison.answers, key=key))
 
 
 def roofline(
@@ -82,10 +94,12 @@ def _cost(
         kind=device.kind,
         prediction=prediction_answer(spec, device.name, prediction),
         refusal=None,
-        flops_per_s=_per_second(flops, latency) if flops else None,
-        joules_per_flop=_times(energy, 1.0 / flops) if flops and energy is not None else None,
+        flops_per_s=interval_answer(flops / latency) if flops else None,
+        joules_per_flop=interval_answer(energy.scaled(1.0 / flops)) if flops and energy is not None else None,
         of_bound=max(prediction.breakdown.values()) / latency.value,
-        cost_per_million_calls=None if price is None else _times(latency, price * _CALLS / _SECONDS_PER_HOUR),
+        cost_per_million_calls=None
+        if price is None
+        else interval_answer(latency.scaled(price * _CALLS / _SECONDS_PER_HOUR)),
     )
 
 
@@ -93,16 +107,6 @@ def _analytic_counts(spec: KernelSpec) -> tuple[float, float]:
     """Arithmetic operations and compulsory traffic in bytes of one run."""
     family, view = get_family(spec.family), View.of(spec)
     return float(family.flops(view)), float(family.bytes_moved(view))
-
-
-def _per_second(amount: float, seconds: Interval) -> answers.Interval:
-    """An amount over a time: the longest time gives the lower end."""
-    return answers.Interval(amount / seconds.value, amount / seconds.upper, amount / seconds.lower)
-
-
-def _times(interval: Interval, factor: float) -> answers.Interval:
-    """An interval times a factor of 0 or more."""
-    return answers.Interval(interval.value * factor, interval.lower * factor, interval.upper * factor)
 
 
 def _under(catalogue: Catalogue, device: Device, spec: KernelSpec, prediction: Prediction) -> answers.DeviceRoof:
@@ -117,7 +121,7 @@ def _under(catalogue: Catalogue, device: Device, spec: KernelSpec, prediction: P
         bandwidth_b_per_s=answers.Fact(bandwidth, device.facts["memory_bandwidth_b_per_s"].source),
         ridge_intensity=peak / bandwidth,
         intensity=float(needed.intensity[0]),
-        attained_flops_per_s=_per_second(float(needed.flops[0]), prediction.latency_s),
+        attained_flops_per_s=interval_answer(float(needed.flops[0]) / prediction.latency_s),
         of_limit=least_s / prediction.latency_s.value,
         bound=prediction.bound,
         lower_bound_s=least_s,

@@ -18,8 +18,8 @@ from ...features.spec_io.reading import kind_of, read_spec
 from ...models.family_model.intervals import check_coverage
 from ...models.predict.prediction import Interval, Predictions, Predictor
 from ..answers import interval_answer, known_interval
-from .across import with_timing
 from .known_configs import TuningModel, TuningProblem, known_configs, problem_of, tuning_model
+from .spec_on_devices import with_timing
 
 MAX_TOP = 1000
 DEFAULT_TOP = 20

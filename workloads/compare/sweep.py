@@ -16,7 +16,7 @@ from ...features.kernel import MAX_DIM, KernelFamily, KernelSpec, get_family
 from ...features.spec_io.reading import MAX_TEXT, kind_of
 from ...models.predict.prediction import Predictor
 from ..answers import interval_columns, known_columns, text_column
-from .across import BARE_NEEDED, check_peaks, on_device, read_bare
+from .spec_on_devices import BARE_NEEDED, check_peaks, on_device, read_bare
 
 MAX_POINTS = 512
 SCALES = ("log", "linear")

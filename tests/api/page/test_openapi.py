@@ -18,7 +18,7 @@ from kernelcast.features.spec_io.reading import MAX_TEXT
 from kernelcast.workloads.architectures.step import MAX_TOKENS
 from kernelcast.workloads.compare import rank as ranking
 from kernelcast.workloads.compare import sweep as swept
-from kernelcast.workloads.compare.across import MAX_PRICE
+from kernelcast.workloads.compare.spec_on_devices import MAX_PRICE
 from kernelcast.workloads.mlir.predictor import COMPILERS
 from kernelcast.workloads.whole_model import MAX_LAUNCH_S
 

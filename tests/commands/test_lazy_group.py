@@ -9,8 +9,8 @@ import sys
 
 import pytest
 import typer
-from kernelcast.commands import ALIASES, VERBS, app
-from kernelcast.commands.verbs import VerbGroup
+from kernelcast.commands import ALIASES, COMMANDS, app
+from kernelcast.commands.lazy_group import LazyGroup
 from typer.cli import get_docs_for_click
 
 BEFORE = {
@@ -34,7 +34,7 @@ def command_of(path: str) -> tuple[typer.Context, object]:
     for word in path.split():
         command = context.command.get_command(context, word)  # type: ignore[attr-defined]
         assert command is not None, path
-        if isinstance(command, VerbGroup) and path.endswith(word):
+        if isinstance(command, LazyGroup) and path.endswith(word):
             command = command._default_command() if command._default else command
         context = typer.Context(command, info_name=word, parent=context)
     return context, context.command
@@ -42,18 +42,18 @@ def command_of(path: str) -> tuple[typer.Context, object]:
 
 def test_twelve_commands_are_listed_in_three_panels(run):
     shown = run("--help").out
-    assert len(VERBS) == 12
+    assert len(COMMANDS) == 12
     listed = re.findall(r"^│ ([a-z]+)  ", shown, re.MULTILINE)
-    assert listed == list(VERBS)
+    assert listed == list(COMMANDS)
     assert re.findall(r"─ (Ask|Improve|Run) ─", shown) == ["Ask", "Improve", "Run"]
     assert not any(re.search(rf"\b{name}\b", shown.split("─ Ask")[1]) for name in ("collect", "characterize", "nights"))
 
 
 @pytest.mark.parametrize("name", BEFORE)
 def test_older_names_are_the_same_commands(name):
-    assert name in ALIASES or name in VERBS
+    assert name in ALIASES or name in COMMANDS
     (_, older), (_, newer) = command_of(name), command_of(BEFORE[name])
-    if isinstance(older, VerbGroup) or hasattr(older, "commands"):
+    if isinstance(older, LazyGroup) or hasattr(older, "commands"):
         assert list(older.commands) == list(newer.commands)
     else:
         assert [param.opts for param in older.params] == [param.opts for param in newer.params]
@@ -67,7 +67,7 @@ def test_older_names_are_hidden_and_have_their_help(run, name):
     assert f"Usage: kernelcast {name} " in done.out
 
 
-@pytest.mark.parametrize("path", [f"{verb} {word}" for verb, entry in VERBS.items() for word in entry.inner or ()])
+@pytest.mark.parametrize("path", [f"{verb} {word}" for verb, entry in COMMANDS.items() for word in entry.inner or ()])
 def test_every_command_has_a_help_that_fits_80_columns(run, path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     done = run(*path.split(), "--help")
@@ -75,10 +75,10 @@ def test_every_command_has_a_help_that_fits_80_columns(run, path, monkeypatch):
     assert max(map(len, done.out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("name", [name for name, entry in VERBS.items() if entry.inner])
+@pytest.mark.parametrize("name", [name for name, entry in COMMANDS.items() if entry.inner])
 def test_a_default_is_shown_with_the_commands_beside_it(run, name):
     shown = run(name, "--help").out
-    inner = VERBS[name].inner
+    inner = COMMANDS[name].inner
     assert inner is not None
     assert "--json" in shown
     for word, entry in inner.items():
@@ -87,10 +87,10 @@ def test_a_default_is_shown_with_the_commands_beside_it(run, name):
 
 def test_a_reference_of_all_commands_can_be_written():
     root = typer.main.get_command(app)
-    assert isinstance(root, VerbGroup)
+    assert isinstance(root, LazyGroup)
     page = get_docs_for_click(obj=root.help_page(), ctx=typer.Context(root), name="kernelcast", title="Command line")
     headings = re.findall(r"^#+ `kernelcast (.*)`$", page, re.MULTILINE)
-    for verb, entry in VERBS.items():
+    for verb, entry in COMMANDS.items():
         assert verb in headings
         assert {f"{verb} {word}" for word in entry.inner or ()} <= set(headings)
     assert not set(ALIASES) & set(headings)
@@ -116,7 +116,7 @@ def test_wrong_words_are_said_with_where_to_look(run, args, said):
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("", list(VERBS)),
+        ("", list(COMMANDS)),
         ("pre", ["predict"]),
         ("predict mo", ["model", "moe"]),
         ("predict gem", ["gemm"]),

@@ -59,7 +59,7 @@ def check_peaks(spec: KernelSpec, devices: Sequence[Device]) -> None:
             raise SpecError(reason, field=f"devices[{index}]")
 
 
-def named_once(names: Sequence[str], catalogue: Catalogue) -> list[Device]:
+def distinct_devices(names: Sequence[str], catalogue: Catalogue) -> list[Device]:
     """The devices of names or aliases.
 
     Raises:

@@ -41,7 +41,7 @@ class Entry:
     is_hidden: bool = False
 
 
-class VerbGroup(TyperGroup):
+class LazyGroup(TyperGroup):
     """A group whose commands are imported when they are named.
 
     Args:
@@ -109,7 +109,7 @@ class VerbGroup(TyperGroup):
         for name in self.list_commands(typer.Context(self)):
             command = self.get_command(typer.Context(self), name)
             if command is not None:
-                commands[name] = command.help_page() if isinstance(command, VerbGroup) else command
+                commands[name] = command.help_page() if isinstance(command, LazyGroup) else command
         return TyperGroup(
             name=self.name, help=source.help, short_help=self.short_help, params=list(source.params), commands=commands,
             subcommand_metavar="" if self._default else None, rich_help_panel=self.rich_help_panel,
@@ -125,7 +125,7 @@ class VerbGroup(TyperGroup):
 class _DefaultCommand(TyperCommand):
     """The command that a group runs where none is named; its help lists the group's commands too."""
 
-    group: VerbGroup
+    group: LazyGroup
 
     def format_help(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the help."""
@@ -135,7 +135,7 @@ class _DefaultCommand(TyperCommand):
 def _load(name: str, entry: Entry, cls: type[TyperCommand] | None = None) -> Command:
     """The command of an entry, its module imported; one with `inner` is imported when it runs."""
     if entry.inner is not None:
-        command: Command = VerbGroup(name=name, entries=entry.inner, default=entry.target, help=entry.doc)
+        command: Command = LazyGroup(name=name, entries=entry.inner, default=entry.target, help=entry.doc)
     else:
         module, _, attribute = entry.target.partition(":")
         target = getattr(import_module(f".{module}", __package__), attribute)

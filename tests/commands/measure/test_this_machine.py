@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from kernelcast.collectors import host
 from kernelcast.collectors.meters import nvml
-from kernelcast.commands.catalogue import refuse_other_machine
+from kernelcast.commands.measure.this_machine import refuse_other_machine
 from kernelcast.datasets.rows.schema import Measurement, Provenance
 from kernelcast.datasets.store.store import Store, block_facts
 from kernelcast.features.device import catalogue

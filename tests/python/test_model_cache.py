@@ -12,7 +12,7 @@ import kernelcast
 import pytest
 from kernelcast.models.family_model.artifact import CHAMPION_POINTER, manifest_sha256
 from kernelcast.models.pretrained import KERNELS
-from kernelcast.python import loaded
+from kernelcast.python import model_cache
 
 GEMM = {"device": "h100-sxm", "dtype": "bf16", "m": 512, "n": 512, "k": 512}
 
@@ -34,7 +34,7 @@ def touch(model: Path, second: int) -> None:
 
 def test_a_model_is_read_once(monkeypatch):
     first = kernelcast.load()
-    monkeypatch.setattr(loaded, "load_predictor", None)
+    monkeypatch.setattr(model_cache, "load_predictor", None)
     assert kernelcast.load() is first
     kernelcast.predict("gemm", **GEMM)
 
@@ -80,13 +80,13 @@ def test_a_directory_that_is_gone_is_no_model(copied):
 
 
 def test_threads_read_a_model_once(copied, monkeypatch):
-    read, real = [], loaded.load_predictor
+    read, real = [], model_cache.load_predictor
 
     def counted(path: Path) -> object:
         read.append(path)
         return real(path)
 
-    monkeypatch.setattr(loaded, "load_predictor", counted)
+    monkeypatch.setattr(model_cache, "load_predictor", counted)
     with ThreadPoolExecutor(8) as threads:
         predictors = set(threads.map(lambda _: id(kernelcast.load(copied)), range(64)))
     assert len(predictors) == len(read) == 1
@@ -97,14 +97,14 @@ def test_few_models_stay_loaded(tmp_path, monkeypatch):
         def __init__(self, path: Path) -> None:
             self.path = path
 
-    monkeypatch.setattr(loaded, "load_predictor", Predictor)
-    for i in range(3 * loaded._MOST):
+    monkeypatch.setattr(model_cache, "load_predictor", Predictor)
+    for i in range(3 * model_cache._MOST):
         (tmp_path / str(i)).mkdir()
         (tmp_path / str(i) / "manifest.json").write_text("{}")
         kernelcast.load(tmp_path / str(i))
-    assert len(loaded._models) == loaded._MOST
+    assert len(model_cache._models) == model_cache._MOST
 
 
 def test_what_is_made_of_a_model_stays_with_it():
-    assert loaded.programs(None) is loaded.programs(None)
-    assert loaded.services(None).predictor is kernelcast.load()
+    assert model_cache.programs(None) is model_cache.programs(None)
+    assert model_cache.services(None).predictor is kernelcast.load()
