@@ -147,7 +147,7 @@ def _list_tail(kernels: KernelList, facts: ModelFacts) -> None:
     _list_products(kernels, facts.tail)
     if facts.generates:
         rows, columns = (
-            kernels.tokens if kernels.training else kernels.step.sequences,
+            kernels.tokens if kernels.training else kernels.step.scored,
             -(-facts.vocabulary // kernels.plan.tp),
         )
         kernels.product("logits", columns, facts.hidden, rows=rows, quantised=False)

@@ -82,7 +82,7 @@ def memory(
     if training:
         return _training_memory(facts, step, formats, plan, device)
     share = step.share(plan.dp)
-    rows = share.sequences
+    rows = share.scored
     widest = max(part.width(facts.hidden, plan) for _, part in facts.parts)
     tokens = share.tokens
     if facts.encoder is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...features.dtypes import itemsize_b, parse_dtype
 from ...features.errors import SpecError, listed
@@ -35,11 +35,13 @@ class Sequences:
         count: How many.
         new_tokens: Tokens that each adds in this step: 1 when decoding.
         context: Positions of each already in the cache.
+        scored: Positions of each whose next token is predicted: the last, or all where guesses are verified.
     """
 
     count: int
     new_tokens: int
     context: int = 0
+    scored: int = 1
 
     def __post_init__(self) -> None:
         for name, least in (("count", 1), ("new_tokens", 1), ("context", 0)):
@@ -47,6 +49,14 @@ class Sequences:
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_TOKENS:
                 message = f"{name} must be a whole number between {least} and {MAX_TOKENS}, got {value!r}"
                 raise SpecError(message, field=name)
+        if self.scored not in (1, self.new_tokens):
+            message = f"scored must be 1 or the {self.new_tokens} new tokens, got {self.scored!r}"
+            raise SpecError(message, field="scored")
+
+    @property
+    def decodes(self) -> bool:
+        """Whether sequences add a token, or guesses that are verified with it, after others: a prompt's first has none before."""
+        return self.new_tokens == self.scored and self.context > 0
 
     @property
     def length(self) -> int:
@@ -82,6 +92,11 @@ class Step:
     def decode(cls, batch: int, context: int) -> Step:
         """One new token for each of `batch` sequences with `context` cached positions."""
         return cls((Sequences(batch, 1, context),))
+
+    @classmethod
+    def verify(cls, batch: int, guesses: int, context: int) -> Step:
+        """A new token and `guesses` of those after it, all verified, for each of `batch` sequences."""
+        return cls((Sequences(batch, guesses + 1, context, guesses + 1),))
 
     @classmethod
     def of(
@@ -126,13 +141,18 @@ class Step:
         return sum(group.count for group in self.groups)
 
     @property
+    def scored(self) -> int:
+        """Positions of all sequences whose next token is predicted."""
+        return sum(group.count * group.scored for group in self.groups)
+
+    @property
     def longest(self) -> int:
         """Positions of the longest sequence after the step."""
         return max(group.length for group in self.groups)
 
     def share(self, dp: int) -> Step:
         """What the busiest of `dp` groups of ranks runs."""
-        return Step(tuple(Sequences(-(-group.count // dp), group.new_tokens, group.context) for group in self.groups))
+        return Step(tuple(replace(group, count=-(-group.count // dp)) for group in self.groups))
 
     def __iter__(self) -> Iterator[Sequences]:
         return iter(self.groups)

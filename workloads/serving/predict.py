@@ -69,6 +69,7 @@ class ServingPrediction:
         parts: Share of each part of a decode step at that batch.
         coverage: Share of services the intervals are built to contain.
         steps: Steps simulated.
+        preemptions: How often a sequence of one replica lost its place in the cache and was computed again.
         notes: What to know of the answer.
     """
 
@@ -89,6 +90,7 @@ class ServingPrediction:
     parts: Mapping[str, float]
     coverage: float
     steps: int
+    preemptions: int
     notes: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -193,10 +195,11 @@ def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
     profile = service_profile(request.engine, request.engine_version, device.vendor, request.client)
     load, how, holds = scheduled(request, device, profile)
     arrivals = arrivals_of(load, how)
-    table = service.table(
-        request, profile, batch=min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences),
-        length=int(max(arrivals.inputs + arrivals.outputs)), prompt=int(max(arrivals.inputs)), chunk=how.chunk,
-    )  # fmt: skip
+    batch = min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences)
+    longest = int(max(arrivals.inputs + arrivals.outputs))
+    # What is preempted is computed again with what it has generated.
+    prompt = longest if how.reserved < 1 and batch * longest > how.cache_tokens else int(max(arrivals.inputs))
+    table = service.table(request, profile, batch=batch, length=longest, prompt=prompt, chunk=how.chunk)
     return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf, device.architecture)
 
 
@@ -311,14 +314,19 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Servi
         power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request,
         memory=plan.memory, fitting=None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest),
         batch=service.tokens, parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=service.steps,
-        notes=_notes(request, how, longest),
+        preemptions=service.preemptions, notes=_notes(request, how, longest, service),
     )  # fmt: skip
 
 
-def _notes(request: ServingRequest, how: Scheduling, longest: float) -> tuple[str, ...]:
+def _notes(request: ServingRequest, how: Scheduling, longest: float, service: Service) -> tuple[str, ...]:
     notes = []
     if how.cache_tokens < longest * request.load.size and request.load.kind in ("closed", "static"):
         notes.append(
             f"the cache holds {how.cache_tokens / longest:.0f} sequences of {longest:.0f} tokens: the others wait for room"
+        )
+    if service.preemptions:
+        notes.append(
+            f"the cache was full {service.preemptions} times in {len(service.outputs)} requests of a replica: the sequence admitted "
+            "last was dropped and computed again; lower max_sequences or concurrency, or use more devices or a smaller kv_dtype"
         )
     return tuple(notes)

@@ -28,8 +28,8 @@ class Engine:
         sequences: Most sequences that run together.
         mixes: Whether prompts and decoding share a step.
         splits: Whether a prompt may be computed in chunks.
-        reserved: Share of a request's output whose room is kept when it is admitted. An engine that admits by the prompt alone
-            holds half of its sequences' outputs on average.
+        reserved: Share of the tokens that sequences have yet to generate whose room is kept when a request is admitted. Below 1
+            sequences are preempted where the cache has no room for what they generate.
         whole: Share of a device's memory that weights, workspaces and cache share.
         of_free: Share of what is free after the weights that the cache takes.
         ahead: Whether a step is formed while the one before it runs.
@@ -53,15 +53,23 @@ ENGINES: Mapping[str, Engine] = {
         1024,
         True,
         True,
-        0.5,
+        0.0,
         0.9,
         1.0,
         True,
         "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU",
     ),
-    "vllm-v0": Engine(16384, 256, False, False, 0.5, 0.9, 1.0, False, "vLLM before 0.8: prompts first, none in chunks"),
+    "vllm-v0": Engine(16384, 256, False, False, 0.0, 0.9, 1.0, False, "vLLM before 0.8: prompts first, none in chunks"),
     "sglang": Engine(
-        8192, 1024, False, True, 0.5, 0.9, 1.0, True, "SGLang server arguments: chunked_prefill_size, no mixed chunks"
+        8192,
+        1024,
+        False,
+        True,
+        0.1,
+        0.9,
+        1.0,
+        True,
+        "SGLang server arguments: chunked_prefill_size, no mixed chunks; new_token_ratio once it has decayed, 0.7 of 0.14",
     ),
     "trtllm": Engine(
         8192,

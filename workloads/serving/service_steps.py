@@ -78,14 +78,14 @@ class ServiceSteps:
 
     def _conversions_s(self, steps: Sequence[Step]) -> Floats:
         """What decoding sequences take to convert what is cached, shape `(n,)`."""
-        positions = [sum(group.count * group.context for group in step if group.new_tokens == 1) for step in steps]
+        positions = [sum(group.count * group.context for group in step if group.new_tokens == group.scored) for step in steps]
         return self.conversion_s * np.array(positions, dtype=np.float64)
 
     def _excess_s(self, steps: Sequence[Step]) -> Floats:
         """What experts are predicted to take beyond what they can, shape `(n,)`."""
         if self.unquantised is None:
             return np.zeros(len(steps))
-        most = np.where([all(group.new_tokens == 1 for group in step) for step in steps], self.share, 1.0)
+        most = np.where([all(group.new_tokens == group.scored for group in step) for step in steps], self.share, 1.0)
         return np.maximum(0.0, self.times.parts(steps)["moe"] - most * self.unquantised.parts(steps)["moe"])
 
 

@@ -163,7 +163,7 @@ class StepTimes:
             collectives_s=parts_s["collectives"],
             tokens=np.array([step.tokens for step in ranks], dtype=np.float64),
             sequences=np.array([step.sequences for step in ranks], dtype=np.float64),
-            prompt=np.array([not all(_decodes(group) for group in step) for step in steps], dtype=np.bool_),
+            prompt=np.array([not all(group.decodes for group in step) for step in steps], dtype=np.bool_),
             dense=np.full(n, float(layers.dense)), moe=np.full(n, float(layers.moe)), linear=np.full(n, float(layers.linear)),
         )  # fmt: skip
 
@@ -196,22 +196,16 @@ class StepTimes:
 
     def _form(self, step: Step) -> Step:
         """A step as the engine runs it, see the module."""
-        decoding = [group for group in step if _decodes(group)]
-        prompts = [
-            Sequences(group.count, group.new_tokens, _rounded(group.context)) for group in step if not _decodes(group)
-        ]  # fmt: skip
+        decoding = [group for group in step if group.decodes]
+        prompts = [replace(group, context=_rounded(group.context)) for group in step if not group.decodes]
         if not decoding:
             return Step(tuple(prompts))
         count = sum(group.count for group in decoding)
         dp = self.plan.dp
         size = count if prompts else dp * self.profile.padded(-(-count // dp))
         context = sum(group.count * group.context for group in decoding) // size
-        return Step((*prompts, Sequences(size, 1, _rounded(context))))
-
-
-def _decodes(group: Sequences) -> bool:
-    """Whether sequences add one token after others: the first of a prompt of one token has none before it."""
-    return group.new_tokens == 1 and group.context > 0
+        each = max(group.new_tokens for group in decoding)
+        return Step((*prompts, Sequences(size, each, _rounded(context), each)))
 
 
 def _rounded(context: int) -> int:

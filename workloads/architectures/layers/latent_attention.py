@@ -65,14 +65,18 @@ class LatentAttention:
         )  # fmt: skip
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
-        """The whole part for each prompt, and once for all sequences that decode, at their mean length."""
-        decoding = [group for group in kernels.step if group.new_tokens == 1]
+        """The whole part for each prompt, and once for all sequences that decode, at their mean length.
+
+        Guesses that are verified count as sequences of their own: with absorbed products attention of all heads reads a latent
+        once but multiplies it for every query, which is most of its time.
+        """
+        decoding = [group for group in kernels.step if group.new_tokens == group.scored]
         for group in kernels.step:
-            if group.new_tokens > 1:
+            if group.new_tokens > group.scored:
                 self._attend(kernels, hidden, "prefill", group)
         if decoding:
-            count = sum(group.count for group in decoding)
-            positions = sum(group.count * group.length for group in decoding)
+            count = sum(group.tokens for group in decoding)
+            positions = sum(group.tokens * group.length for group in decoding)
             self._attend(kernels, hidden, "decode", Sequences(count, 1, max(0, round(positions / count) - 1)))
         kernels.all_reduce("output", hidden)
 

@@ -3,7 +3,14 @@
 An engine runs one step after the other. Before each it admits waiting requests while keys and values of theirs have room;
 the step then decodes one token of every running sequence and computes as many tokens of admitted prompts as its budget
 leaves. Engines that do not mix run a step of prompts alone first. Steps between two events (an arrival, the end of a
-sequence) differ in context alone, by which a table is linear between its points: they are run as one.
+sequence, a full cache) differ in context alone, by which a table is linear between its points: they are run as one.
+
+Where the cache has no room for what a step adds, the sequence admitted last is preempted, as in vLLM's V1 scheduler
+(`vllm/v1/core/sched/scheduler.py`): its keys and values are dropped, it waits before all others, and its prompt and the tokens
+generated so far are computed again, as one prompt whose last position gives the next token.
+
+With speculative decoding a step gives a sequence several tokens: an answer takes `Arrivals.steps` of them, over which its
+positions grow evenly.
 
 A request comes to the engine `between_s` after it is sent. An engine that forms a step while the one before it runs takes what
 came before that one began: a request waits for up to two steps.
@@ -37,10 +44,12 @@ class Scheduling:
         cache_tokens: Positions of keys and values that fit.
         mixes: Whether prompts and decoding share a step; else steps of prompts go first.
         splits: Whether a prompt may be computed in chunks.
-        reserved: Share of a request's output whose room is kept when it is admitted.
+        reserved: Share of the tokens that sequences have yet to generate whose room is kept when a request is admitted.
         cached: Share of a prompt whose keys and values the prefix cache has; its last token is always computed.
         between_s: Seconds of the engine and its client per request outside steps: parsing, tokenising, sending.
         ahead: Whether a step is formed while the one before it runs.
+        guesses: Tokens guessed for each decoding sequence, which a step verifies beside the one that it decodes.
+        tokens: Mean tokens that a step gives a sequence; read by closed forms alone.
     """
 
     chunk: int
@@ -52,6 +61,8 @@ class Scheduling:
     between_s: float = 0.0
     cached: float = 0.0
     ahead: bool = False
+    guesses: int = 0
+    tokens: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +74,14 @@ class Arrivals:
         outputs: Tokens of each answer, shape `(n,)`.
         at_s: When each is sent, shape `(n,)`; None: a closed loop sends the next when one is answered.
         concurrency: Requests under way in a closed loop.
+        steps: Steps in which each is decoded after its first token, shape `(n,)`; None: one for each token.
     """
 
     inputs: npt.NDArray[np.int64]
     outputs: npt.NDArray[np.int64]
     at_s: Floats | None = None
     concurrency: int = 0
+    steps: npt.NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +93,14 @@ class Service:
         first_s: When its first token came.
         last_s: When its last token came.
         outputs: Tokens of its answer.
-        gaps_s: Times between two tokens that occurred, any order.
+        gaps_s: Times between two tokens that occurred, or between two steps that give several, any order.
         weights: How often each of `gaps_s` did.
         duration_s: From the first request to the last answer.
         busy_s: Seconds in steps.
         energy_j: Joules of all devices in steps.
         steps: Steps that ran.
         tokens: Mean number of sequences that decode in a step.
+        preemptions: How often a sequence lost its place in the cache.
     """
 
     sent_s: Floats
@@ -100,6 +114,7 @@ class Service:
     energy_j: float
     steps: int
     tokens: float
+    preemptions: int = 0
 
 
 def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
@@ -110,7 +125,8 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
     """
     inputs, outputs = arrivals.inputs.tolist(), arrivals.outputs.tolist()
     n = len(inputs)
-    longest = max(map(sum, zip(inputs, outputs, strict=True)))
+    full = [i + o for i, o in zip(inputs, outputs, strict=True)]
+    longest = max(full)
     if longest > how.cache_tokens:
         raise SpecError(
             f"a sequence of {longest} tokens does not fit: there is room for {max(0, int(how.cache_tokens))}; "
@@ -128,37 +144,68 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
     gaps: list[float] = []
     weights: list[float] = []
     now = busy = energy = began = 0.0
-    ran = counter = running = total = decoded = 0
+    ran = counter = running = decoded = preemptions = admissions = 0
     # Seconds since the last step that decoded, in engines whose prompts go first.
     stalled = 0.0
-    needs = [i + how.reserved * o for i, o in zip(inputs, outputs, strict=True)]
+    # Decode steps of each answer, those of them that are left, and positions that each adds to its sequence.
+    needed = [o - 1 for o in outputs] if arrivals.steps is None else arrivals.steps.tolist()
+    left = list(needed)
+    grows = [(o - 1) / s if o - 1 != s else 1 for o, s in zip(outputs, needed, strict=True)]
+    # Tokens to compute before a sequence decodes, when each was admitted, and when preempted ones gave their last token.
+    sizes, admitted, stopped = list(inputs), [0] * n, dict[int, float]()
+    # Positions of running sequences, what a step adds to them, those of admitted prompts, and of all of these when answered.
+    total: float = 0
+    pace: float = 0
+    kept = whole = 0
     room = how.cache_tokens
     while True:
         formed = began if how.ahead and (running or prompts) else now
         while coming and sent[coming[0]] + how.between_s <= formed:
             waiting.append(coming.popleft())
-        while (
-            waiting
-            and running + len(prompts) < how.sequences
-            and (needs[waiting[0]] <= room or not running + len(prompts))
-        ):
-            request = waiting.popleft()
-            room -= needs[request]
+        while whole > room and total + kept + pace > room and running + len(prompts) > 1:
+            preemptions += 1
+            if prompts:
+                request = prompts.pop()[0]
+                kept -= sizes[request]
+            else:
+                last_in = max(ends, key=lambda item: admitted[item[1]])
+                ends.remove(last_in)
+                heapq.heapify(ends)
+                request = last_in[1]
+                left[request] = last_in[0] - counter
+                positions = inputs[request] + (needed[request] - left[request]) * grows[request]
+                total -= positions
+                pace -= grows[request]
+                running -= 1
+                sizes[request] = int(positions) + 1
+                stopped[request] = now - stalled
+            whole -= full[request]
+            waiting.appendleft(request)
+        while waiting and running + len(prompts) < how.sequences:
+            request = waiting[0]
+            now_kept = total + kept + pace + sizes[request]
+            if (1 - how.reserved) * now_kept + how.reserved * (whole + full[request]) > room and running + len(prompts):
+                break
+            waiting.popleft()
+            kept += sizes[request]
+            whole += full[request]
+            admissions += 1
+            admitted[request] = admissions
             prompts.append([request, min(int(how.cached * inputs[request]), inputs[request] - 1)])
         if prompts:
             # At least one token is left for prompts, however many sequences decode.
-            budget = max(how.chunk - (running if how.mixes else 0), 1)
+            budget = max(how.chunk - (running * (how.guesses + 1) if how.mixes else 0), 1)
             chunks: list[tuple[int, int]] = []
             finished: list[int] = []
             for item in prompts:
-                left = inputs[item[0]] - item[1]
-                if left > budget and (not how.splits and chunks):
+                rest = sizes[item[0]] - item[1]
+                if rest > budget and (not how.splits and chunks):
                     break
-                new = min(left, budget) if how.splits else left
+                new = min(rest, budget) if how.splits else rest
                 chunks.append((new, item[1]))
                 item[1] += new
                 budget -= new
-                if item[1] == inputs[item[0]]:
+                if item[1] == sizes[item[0]]:
                     finished.append(item[0])
                 if budget <= 0:
                     break
@@ -176,37 +223,41 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
                 gaps.append(step_s)
                 weights.append(float(beside))
                 counter += 1
-                total += beside
+                total += pace
                 decoded += beside
             for request in finished:
                 prompts.popleft()
-                first[request] = now
-                if outputs[request] > 1:
-                    heapq.heappush(ends, (counter + outputs[request] - 1, request))
-                    running += 1
-                    total += inputs[request]
+                kept -= sizes[request]
+                if request in stopped:
+                    # What is computed again gives what a decode step would.
+                    left[request] -= 1
+                    gaps.append(now - stopped.pop(request))
+                    weights.append(1.0)
                 else:
-                    ends.append((counter, request))
-                    heapq.heapify(ends)
-                    running += 1
-                    total += inputs[request]
+                    first[request] = now
+                heapq.heappush(ends, (counter + left[request], request))
+                running += 1
+                total += inputs[request] + (needed[request] - left[request]) * grows[request]
+                pace += grows[request]
         elif running:
             line = table.decoding(running)
             steps = ends[0][0] - counter
-            context = total / running
+            context, growth = total / running, pace / running
             if steps > 0:
-                step_s = line(context + (steps - 1) / 2)
+                if whole > room:
+                    steps = min(steps, max(1, int((room - total) / pace)))
+                step_s = line(context + growth * (steps - 1) / 2)
                 if coming and now + steps * step_s > (comes := sent[coming[0]] + how.between_s):
                     until = max(1, int((comes - now) / line(context)) + 1) + (how.ahead and comes > now)
                     steps = min(steps, until)
-                    step_s = line(context + (steps - 1) / 2)
+                    step_s = line(context + growth * (steps - 1) / 2)
                 began = now + (steps - 1) * step_s
                 now += steps * step_s
                 busy += steps * step_s
-                energy += steps * table.decoding(running, energy=True)(context + (steps - 1) / 2)
+                energy += steps * table.decoding(running, energy=True)(context + growth * (steps - 1) / 2)
                 ran += steps
                 counter += steps
-                total += steps * running
+                total += steps * pace
                 decoded += steps * running
                 after_prompts = stalled > 0
                 if after_prompts:
@@ -224,8 +275,9 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
             request = heapq.heappop(ends)[1]
             last[request] = now
             running -= 1
-            total -= inputs[request] + outputs[request] - 1
-            room += needs[request]
+            total -= inputs[request] + needed[request] * grows[request]
+            pace -= grows[request]
+            whole -= full[request]
             if closed and upcoming < n:
                 sent[upcoming] = now
                 coming.append(upcoming)
@@ -234,7 +286,7 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
             raise SpecError(f"the load takes more than {MAX_STEPS:,} steps; ask for fewer requests", field="requests")
     return Service(
         np.array(sent), np.array(first), np.array(last), arrivals.outputs, np.array(gaps),
-        np.array(weights), now - sent[0], busy, energy, ran, decoded / max(ran, 1),
+        np.array(weights), now - sent[0], busy, energy, ran, decoded / max(ran, 1), preemptions,
     )  # fmt: skip
 
 

@@ -53,6 +53,48 @@ def test_no_more_run_than_the_cache_holds() -> None:
     assert closed(40, 16).tokens > 4
 
 
+def test_the_youngest_is_preempted_where_the_cache_is_full_and_computed_again() -> None:
+    # Both prompts fit, and some 20 tokens of each answer.
+    room, steps = 2 * 512 + 40, table()
+    service = closed(2, 2, how=replace(HOW, cache_tokens=room, reserved=0.0))
+    assert service.preemptions == 1
+    # The one admitted first is answered as if nothing had happened: some of its steps are of two sequences.
+    together = 20
+    alone_s = [steps.decoding(1)(512 + i) for i in range(together, 63)]
+    both_s = [steps.decoding(2)(512 + i) for i in range(together)]
+    assert service.last_s[0] - service.first_s[0] == pytest.approx(sum(both_s) + sum(alone_s), rel=1e-3)
+    # The other waits for it, computes its prompt and 21 tokens again, of which the last gives the next token, and goes on.
+    again_s = steps.mixed(0, 0, [(512 + together + 1, 0)])
+    rest_s = [steps.decoding(1)(512 + i) for i in range(together + 1, 63)]
+    assert service.last_s[1] - service.last_s[0] == pytest.approx(again_s + sum(rest_s), rel=1e-3)
+    assert service.weights.sum() == pytest.approx(2 * 63)
+    assert service.gaps_s.max() == pytest.approx(sum(alone_s) + again_s, rel=1e-3)
+
+
+@pytest.mark.parametrize("mixes", [True, False])
+@pytest.mark.parametrize("reserved", [0.0, 0.1, 0.5])
+def test_a_cache_that_is_often_full_answers_every_request(mixes: bool, reserved: float) -> None:
+    how = replace(HOW, cache_tokens=4 * 576, reserved=reserved, mixes=mixes, chunk=700, cached=0.2)
+    random = np.random.default_rng(0)
+    sent = np.sort(random.uniform(0, 0.5, 60))
+    arrivals = Arrivals(random.integers(16, 512, 60), random.integers(1, 64, 60), sent)
+    service = simulate(table(), arrivals, how)
+    assert np.all(service.last_s >= service.first_s)
+    assert np.all(service.first_s > sent)
+    assert service.weights.sum() == pytest.approx((arrivals.outputs - 1).sum())
+    burst = closed(60, 30, 100, 400, how)
+    assert burst.preemptions > 0
+    assert burst.weights.sum() == pytest.approx(60 * 399)
+
+
+def test_nothing_is_preempted_where_all_have_room() -> None:
+    unlimited = closed(64, 16, how=replace(HOW, cache_tokens=float("inf"), reserved=0.0))
+    exact = closed(64, 16, how=replace(HOW, cache_tokens=16 * 576, reserved=0.0))
+    assert exact.preemptions == 0
+    assert exact.last_s == pytest.approx(unlimited.last_s)
+    assert closed(64, 16, how=replace(HOW, cache_tokens=5 * 576)).preemptions == 0
+
+
 def test_requests_come_after_a_delay_and_a_step_late() -> None:
     steps = table()
     late = closed(1, 1, how=replace(HOW, between_s=0.5))
