@@ -211,7 +211,9 @@ def answer(
     if isinstance(question, RowsQuestion):
         return page(sets, question)
     tables_of_family = [rows.tables[question.family] for rows in sets if question.family in rows.tables]
-    return (like if isinstance(question, LikeQuestion) else nearest)(tables_of_family, question)
+    if isinstance(question, LikeQuestion):
+        return like(tables_of_family, question)
+    return nearest(tables_of_family, question)
 
 
 def page(sets: Sequence[RowSet], question: RowsQuestion) -> MeasurementsAnswer:
