@@ -21,8 +21,8 @@ PREDICT = {
 }
 COMPARE = {
     "sweep": Entry("compare.sweep:sweep", "Along one size or knob, drawn as a plot."),
-    "rank": Entry("compare.rank:rank", "Configurations of a kernel, the fastest first."),
-    "roofline": Entry("compare.roofline:roofline", "Where the kernel lies under the roofline of each device."),
+    "rank": Entry("compare.compare:rank", "Configurations of a kernel, the fastest first."),
+    "roofline": Entry("compare.compare:roofline", "Where the kernel lies under the roofline of each device."),
 }
 MEASURE = {
     "cpu": Entry("measure.collect:collect", "Kernels on this machine's CPU."),

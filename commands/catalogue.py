@@ -14,7 +14,7 @@ from . import console, names
 if TYPE_CHECKING:
     from ..features.device import Device
     from ..features.kernel import KernelFamily
-    from ..models.family_model.measured_kernels import MeasuredKernel
+    from ..models.family_model.artifact import MeasuredKernel
 
 _MOST_IMPLS, _SHOWN = 6, 3
 """Most implementations of a family in a list, and most devices or families that a line names."""
@@ -104,11 +104,11 @@ def _show_family(family: KernelFamily, measured: Sequence[MeasuredKernel]) -> No
         return
     rows = []
     for impl in _unique(item.impl for item in measured):
-        of = [item for item in measured if item.impl == impl]
-        where = _unique(item.device for item in of)
+        some = [item for item in measured if item.impl == impl]
+        where = _unique(item.device for item in some)
         shown = " ".join(where[:_SHOWN]) + (f" and {len(where) - _SHOWN} more" if len(where) > _SHOWN else "")
-        rows.append((impl or "not named", " ".join(_unique(item.dtype for item in of)), shown,
-                     f"{sum(item.rows for item in of):,}"))  # fmt: skip
+        rows.append((impl or "not named", " ".join(_unique(item.dtype for item in some)), shown,
+                     f"{sum(item.rows for item in some):,}"))  # fmt: skip
     console.show_table(("impl", "dtypes", "devices", "rows"), rows, numbers=("rows",), title="what was measured")
 
 
@@ -119,8 +119,8 @@ def _measured(model: Path | None) -> Sequence[MeasuredKernel]:
         ArtifactError: the model that was given cannot be read.
     """
     try:
+        from ..models.family_model.artifact import measured_kernels
         from ..models.family_model.artifact_files import ArtifactError
-        from ..models.family_model.measured_kernels import measured_kernels
     except ModuleNotFoundError as error:
         if (error.name or "kernelcast").startswith("kernelcast"):
             raise
@@ -157,9 +157,9 @@ def _by_family(measured: Sequence[MeasuredKernel], device: Device) -> list[dict[
     on_device = [item for item in measured if item.device == device.name]
     records = []
     for family in _unique(item.family for item in on_device):
-        of = [item for item in on_device if item.family == family]
-        records.append({"family": family, "dtypes": _unique(item.dtype for item in of),
-                        "impls": _unique(item.impl for item in of), "rows": sum(item.rows for item in of)})  # fmt: skip
+        some = [item for item in on_device if item.family == family]
+        records.append({"family": family, "dtypes": _unique(item.dtype for item in some),
+                        "impls": _unique(item.impl for item in some), "rows": sum(item.rows for item in some)})  # fmt: skip
     return records
 
 

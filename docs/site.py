@@ -6,6 +6,7 @@ from the OpenAPI document. MkDocs calls the functions by their names (`hooks` in
 
 from __future__ import annotations
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any
@@ -39,14 +40,15 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
     """The page's text without links to files outside this folder, which the site does not have: their names stay."""
-    folder = Path(page.file.src_uri).parent
+    folder = posixpath.dirname(page.file.src_uri)
 
-    def kept(link: re.Match[str]) -> str:
+    def without_outside(link: re.Match[str]) -> str:
         words, target, _ = link.groups()
-        inside = "://" in target or files.get_file_from_path(_joined(folder, target)) is not None
+        path = posixpath.normpath(posixpath.join(folder, target))
+        inside = "://" in target or files.get_file_from_path(path) is not None
         return link[0] if inside else words if words.startswith("`") else f"`{words}`"
 
-    return LINK.sub(kept, markdown)
+    return LINK.sub(without_outside, markdown)
 
 
 def on_post_build(config: Any) -> None:
@@ -95,15 +97,3 @@ def decisions_page(folder: Path = ROOT / "docs" / "decisions") -> str:
         (path.name, path.read_text(encoding="utf-8").split("\n", 1)[0].lstrip("# ")) for path in folder.glob("*.md")
     ]
     return "\n".join(["# Decisions\n", *(f"* [{title}]({name})" for name, title in sorted(titles))]) + "\n"
-
-
-def _joined(folder: Path, target: str) -> str:
-    parts: list[str] = list(folder.parts)
-    for part in target.split("/"):
-        if part == "..":
-            if not parts:
-                return ""
-            parts.pop()
-        elif part != ".":
-            parts.append(part)
-    return "/".join(parts)

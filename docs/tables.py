@@ -23,10 +23,12 @@ def families_page() -> str:
     parts = ["# Kernel families\n\nWritten by `docs/tables.py` from `features/families/`; one file each.\n"]
     for family in families().values():
         parts.append("\n".join([f"## {family.name}\n\n{family.doc.strip()}\n", *_dims(family), ""]))
-        parts.append(f"Variants: {_words(family.variants)}.")
+        if any(family.variants):
+            parts.append(f"Variants: {_words(family.variants)}.")
         if family.config:
             parts.append(f"Configuration: {_words(family.config)}.")
-        parts.append(f"Arithmetic: {family.unit} units. MLIR: {_words(family.mlir_ops)}.\n")
+        mlir = f" MLIR: {_words(family.mlir_ops)}." if family.mlir_ops else ""
+        parts.append(f"Arithmetic: {family.unit} units.{mlir}\n")
     return "\n".join(parts)
 
 
@@ -41,7 +43,6 @@ def devices_page() -> str:
     columns = (
         "device",
         "kind",
-        "units",
         "fp32",
         "bf16 or fp16 matrix",
         "fp8 matrix",
@@ -90,7 +91,6 @@ def _row(device: Device) -> tuple[str, ...]:
     return (
         f"`{device.name}`",
         f"{device.architecture} {device.kind}",
-        f"{device.required('compute_units'):.0f}",
         _scaled(device.vector_flops_per_s["fp32"].value, 1e12),
         _scaled(half.value if half else None, 1e12),
         _scaled(fp8.value if fp8 else None, 1e12),

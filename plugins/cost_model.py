@@ -11,6 +11,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -32,7 +34,7 @@ MOST_MEASURED = 2**18
 """Measurements a model remembers; beyond, the oldest are forgotten."""
 
 Floats = NDArray[np.float64]
-__all__ = ["CostModel", "ModelFileError", "model_path"]
+__all__ = ["CostModel", "ModelFileError", "PluginWarning", "model_path", "warn_once"]
 
 
 def model_path(kind: str) -> Path:
@@ -208,3 +210,21 @@ def _known_device(model: FlatModel, device: str) -> str:
             field="device",
         )
     return by_lower[asked_for]
+
+
+class PluginWarning(UserWarning):
+    """Something kept a plug-in from its work; the compiler went on as it does without it."""
+
+
+def warn_once(sentence: str, shown: set[str], about: str = "") -> None:
+    """Warn with `sentence` and add it to `shown`, unless it is there; of sentences with the same `about`, the first.
+
+    Where a user has made warnings errors, it goes to the terminal instead: a warning must not end a compilation.
+    """
+    if (about or sentence) in shown:
+        return
+    shown.add(about or sentence)
+    try:
+        warnings.warn(sentence, PluginWarning, stacklevel=3)
+    except PluginWarning:
+        sys.stderr.write(f"kernelcast: {sentence}\n")

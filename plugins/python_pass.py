@@ -27,8 +27,8 @@ from typing import Any
 
 from ..features.errors import SpecError
 from ..features.kernel import MAX_THREADS, KernelSpec
+from .cost_model import warn_once
 from .operation_costs import ModuleFunction, ModuleOperation, OperationCost, OperationCosts, functions_in
-from .warning import warn_once
 
 PREFIX = "kernelcast."
 

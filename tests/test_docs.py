@@ -35,15 +35,6 @@ def test_every_setting_and_regressor_is_named() -> None:
         assert f"`{name}`" in doc("docs/decisions/007-learners.md"), name
 
 
-def test_every_route_is_named() -> None:
-    from kernelcast.api.page.openapi import document
-    from kernelcast.features.device import catalogue
-
-    service = doc("docs/service.md")
-    for path in document(catalogue())["paths"]:
-        assert f" {path}`" in service, path
-
-
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
@@ -80,6 +71,11 @@ def test_the_python_of_a_page_runs(page: str) -> None:
 HOW_TOS = sorted(f"docs/how-to/{path.name}" for path in (ROOT / "docs" / "how-to").glob("*.md"))
 # What measures, or needs what an earlier line of the page makes.
 NOT_ALONE = ("--table", "--model ", " adapt", " train ", " nightly ", " rollback")
+
+
+def test_the_number_of_devices_in_the_readme_is_that_of_the_catalogue() -> None:
+    shipped = len(list((ROOT / "features" / "devices").glob("*.yaml")))
+    assert f"[{shipped}](docs/devices.md)" in doc("README.md")
 
 
 def commands_that_answer() -> list[str]:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from ...client.device_answers import AnswerError, DeviceBasis, DevicePage, MeasuredAdaptation, TenMinutes
 from ...features.device import Catalogue, Device
-from ...models.evaluation.adaptation_errors import measured_adaptations
+from ...models.evaluation.published_errors import measured_adaptations
 from ...models.predict.device_basis import CALIBRATED, MEASURED, device_basis
 from ...models.predict.prediction import Predictor
 from ...models.predict.predictor import ArtifactPredictor

@@ -1,7 +1,7 @@
-"""What the page needs first, joined into one script and one style sheet: a slow network is asked twice and not twenty times.
+"""What the page needs first, joined into one script and one style sheet: on a slow network two requests in place of twenty.
 
-Modules stay what a browser could run as they are. Of the joined ones each becomes a function that returns its exports. The
-others come when they are needed, and take from the joined ones what they import of them.
+The files in `static/` are modules that a browser runs as they are. In the joined script each becomes a function that returns
+its exports. Modules that are loaded later take what they import of joined ones from that script.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class Bundle:
     """The modules of a page.
 
     Args:
-        entry: The module that the page starts with; what it imports is joined with it, but what it imports later.
+        entry: The module that the page starts with. It is joined with all that its `import` statements reach, not with what
+            `import()` loads later.
     """
 
     def __init__(self, entry: Path) -> None:
@@ -43,11 +44,11 @@ class Bundle:
     def module(self, path: Path) -> bytes:
         """A module that comes later: what it imports of joined ones is taken from these, so that none runs twice."""
 
-        def taken(match: re.Match[str]) -> str:
+        def from_joined(match: re.Match[str]) -> str:
             target = (path.parent / match[3]).resolve()
-            return _taken(match, f'{_JOINED}["{self._key(target)}"]') if target in self._names else match[0]
+            return _as_constant(match, f'{_JOINED}["{self._key(target)}"]') if target in self._names else match[0]
 
-        return _COMMENT.sub("", _IMPORT.sub(taken, path.read_text(encoding="utf-8"))).encode()
+        return _COMMENT.sub("", _IMPORT.sub(from_joined, path.read_text(encoding="utf-8"))).encode()
 
     def _key(self, path: Path) -> str:
         return path.relative_to(self._root).as_posix()
@@ -61,7 +62,7 @@ class Bundle:
             return self._names[path]
         text = _COMMENT.sub("", path.read_text(encoding="utf-8"))
         body = _IMPORT.sub(
-            lambda match: _taken(match, self._join((path.parent / match[3]).resolve(), (*above, path))), text
+            lambda match: _as_constant(match, self._join((path.parent / match[3]).resolve(), (*above, path))), text
         )
         exports = ", ".join(_EXPORT.findall(body))
         body = _EXPORT.sub("", body)
@@ -76,7 +77,7 @@ class Bundle:
         return name
 
 
-def _taken(match: re.Match[str], module: str) -> str:
+def _as_constant(match: re.Match[str], module: str) -> str:
     """An import as a constant that is taken from a module's exports."""
     names = match[1] or "{" + _AS.sub(r"\1: \2", match[2]) + "}"
     return f"const {names} = {module};\n"

@@ -1,17 +1,18 @@
-"""`kernelcast compare`: one kernel on devices side by side, the fastest first."""
+"""`kernelcast compare`, `compare roofline` and `compare rank`: one kernel on devices side by side, or in configurations."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...features.errors import SpecError, listed
 from .. import console, names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...client.answers import Comparison, DeviceCost
+    from ...client.answers import Comparison, DeviceCost, Ranking, Roofline
     from ...features.device import Catalogue, Device
     from ...features.kernel import KernelSpec
 
@@ -72,8 +73,6 @@ def curve_devices(device: list[str] | None, known: Catalogue) -> list[Device]:
     Raises:
         SpecError: none or too many are named, or one is not known.
     """
-    from ...features.errors import SpecError
-
     devices = names.devices(device or (), known)
     if not devices:
         raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
@@ -127,3 +126,105 @@ def amounts(flops: float, moved_b: float) -> str:
     intensity = flops / moved_b if moved_b else 0.0
     per_byte = f", {intensity:,.0f} FLOP/B" if intensity >= 100 else f", {intensity:.3g} FLOP/B" if intensity else ""
     return f": {console.flops(flops)}, {console.num_bytes(moved_b)}{per_byte}"
+
+
+def roofline(
+    family: names.Family,
+    words: names.Words = None,
+    device: names.Devices = None,
+    model: console.Model = None,
+    coverage: console.Coverage = 0.9,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
+) -> None:
+    """Show a kernel under the roofline of devices: its intensity, what binds it, and how much of that limit it attains.
+
+    kernelcast compare roofline gemm 4096x4096x4096 bf16 --device h100 --device l40s
+    """
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.compare.devices import roofline as roofline_of
+
+    known = console.read_catalogue(device_file)
+    spec = read_spec(family, words)
+    devices = curve_devices(device, known)
+    predictor = load_predictor(console.model_dir(model), known)
+    result = roofline_of(predictor, spec, devices, coverage=coverage)
+    if as_json:
+        console.print_json(result)
+    else:
+        _show_roofline(spec, result)
+
+
+def _show_roofline(spec: KernelSpec, result: Roofline) -> None:
+    screen = console.out()
+    screen.print(console.heading(str(spec), amounts(result.flops, result.bytes)), soft_wrap=True)
+    heads = ("", "device", "attained", "peak", "ridge", "bound", "of limit")
+    table = console.new_table(*heads, numbers={"attained", "peak", "ridge", "of limit"})
+    for roof in result.answers:
+        table.add_row(
+            console.domain_mark(roof.in_domain), roof.device, console.flops_per_s(roof.attained_flops_per_s.value),
+            console.flops_per_s(roof.peak_flops_per_s.value), f"{roof.ridge_intensity:.3g}", roof.bound,
+            f"{100 * roof.of_limit:.0f} %",
+        )  # fmt: skip
+    screen.print(table)
+    console.show_fact("ridge", "FLOP/B; below it memory binds, above it compute")
+    tell_outside(roof.in_domain for roof in result.answers)
+
+
+def rank(
+    family: names.Family,
+    device: names.OneDevice,
+    words: names.Words = None,
+    top: Annotated[int, typer.Option(min=1, help="Configurations to list.")] = 10,
+    model: console.Model = None,
+    coverage: console.Coverage = 0.9,
+    device_file: console.DeviceFiles = None,
+    as_json: console.Json = False,
+) -> None:
+    """Rank the configurations (tiles, warps, stages …) that are known of a kernel on a device, the fastest first.
+
+    kernelcast compare rank gemm 4096x4096x4096 fp16 --device h200 impl=triton
+    """
+    from ...models.predict.predictor import load_predictor
+    from ...workloads.compare.rank import rank as ranked_by
+    from ...workloads.compare.rank import rank_question
+
+    known = console.read_catalogue(device_file)
+    plain = names.kernel(family, words or [])
+    if plain["config"]:
+        raise SpecError(f"{listed(plain['config'])} is what is ranked; leave it out", field="config")
+    question = rank_question(plain | {"device": names.device(device, known).name}, known, top=top, coverage=coverage)
+    result = ranked_by(load_predictor(console.model_dir(model), known), question)
+    if as_json:
+        console.print_json(result)
+    else:
+        _show_ranking(replace(question.specs[0], config=()), result)
+
+
+def _show_ranking(spec: KernelSpec, result: Ranking) -> None:
+    screen = console.out()
+    count = f" on {result.device}: {result.considered} configurations of {result.impl or 'the kernel'}"
+    screen.print(console.heading(str(spec), count), soft_wrap=True)
+    heads = ("", "configuration", "latency", "interval", "energy", "slower")
+    table = console.new_table(*heads, numbers=set(heads[2:]))
+    first, *others = (item.config for item in result.ranked)
+    common = {
+        name: value for name, value in first.items() if others and all(other.get(name) == value for other in others)
+    }
+    for item in result.ranked:
+        config = _knobs(item.config, common) or "the compiler's own"
+        table.add_row(
+            console.domain_mark(item.in_domain is not False), config, console.seconds(item.latency_s.value),
+            console.span(item.latency_s, console.seconds),
+            "" if item.energy_j is None else console.joules(item.energy_j.value), f"{100 * item.slower_than_best:.1f} %",
+        )  # fmt: skip
+    screen.print(table)
+    if common:
+        console.show_fact("all", _knobs(common, {}))
+    console.show_fact("method", result.method)
+    console.show_fact("tied", f"the first {result.tied} cannot be told from the best")
+    tell_outside(item.in_domain is not False for item in result.ranked)
+
+
+def _knobs(config: Mapping[str, int], without: Mapping[str, int]) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.items() if name not in without)

@@ -1,6 +1,7 @@
 """How far others are from measurements: figures of other predictors on public tables, beside ours where they compare.
 
-The figures, their sources, and whether they were published or measured on the same rows are in `published_errors.yaml`.
+The figures, their sources, and whether they were published or measured on the same rows are in `published_errors.yaml`; what
+adapting to a machine brought is in `adaptation_errors.yaml`.
 """
 
 from __future__ import annotations
@@ -141,3 +142,42 @@ def _comparable(peer: Peer, labels: Mapping[str, Strings], kinds: Strings) -> Ma
     if peer.long_only:
         rows &= labels["kernel time"] == POWER_BANDS[1]
     return np.asarray(rows, dtype=np.bool_)
+
+
+_ADAPTATIONS = Path(__file__).with_name("adaptation_errors.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredAdaptation:
+    """Errors before and after a model was calibrated to a machine.
+
+    Attributes:
+        machine: The machine, in words.
+        kind: `cpu` or `gpu`.
+        base: The model that was calibrated, in words.
+        rows: Rows that were measured for it.
+        before: Mean and median APE in percent, on shapes that were not learned from.
+        after: The same after it.
+        minutes: Minutes of `kernelcast adapt`; None where rows were given instead.
+        doc: The document that tells more.
+    """
+
+    machine: str
+    kind: str
+    base: str
+    rows: int
+    before: tuple[float, float]
+    after: tuple[float, float]
+    doc: str
+    minutes: float | None = None
+
+
+@cache
+def measured_adaptations() -> tuple[MeasuredAdaptation, ...]:
+    """All that was measured, in the table's order."""
+    table = yaml.safe_load(_ADAPTATIONS.read_text(encoding="utf-8"))
+    return tuple(
+        MeasuredAdaptation(**{**run, "before": tuple(run["before"]), "after": tuple(run["after"]), "doc": part["doc"]})
+        for part in table.values()
+        for run in part["runs"]
+    )

@@ -4,7 +4,7 @@ import kernelcast.plugins.inductor
 kernelcast.plugins.inductor.install()
 """
 
-from ..warning import PluginWarning
+from ..cost_model import PluginWarning
 from .reporting import Counts
 from .session import Handle, install, report
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..warning import warn_once
+from ..cost_model import warn_once
 
 
 @dataclass(slots=True)

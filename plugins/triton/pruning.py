@@ -15,8 +15,7 @@ from ...features.errors import SpecError, listed
 from ...features.tuning.gpu_block import BLOCK_THREADS, given_warps
 from ...features.tuning.kind import Candidates, Task, TuningKind, get_kind
 from ...features.tuning.kinds import triton_attention, triton_gemm
-from ..cost_model import CostModel
-from ..warning import warn_once
+from ..cost_model import CostModel, warn_once
 from .kernel_maps import GEMM, Arguments, KernelMap, UnreadError, current_gpu
 
 Config = TypeVar("Config")

@@ -18,7 +18,7 @@ import numpy as np
 from ...features.batch.cases import Floats
 from ...features.errors import SpecError, listed
 from ...models.predict.predictor import ArtifactPredictor
-from ..architectures.config.columns import FACTS, row_facts
+from ..architectures.config.catalogue import FACTS, row_facts
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval
-from ..architectures.config.columns import FACTS, row_facts
+from ..architectures.config.catalogue import FACTS, row_facts
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan

@@ -116,7 +116,7 @@ function smallPanel(rows, name) {
   const { words } = PICTURES[name];
   const drawn = curves(rows, PICTURES[name], { log: { x: false, y: true }, label: `${words} against ${AGAINST}`, isSmall: true });
   const missing = name === "cost" ? "Type what an hour of a GPU costs you in the table below." : "It is unknown for these GPUs.";
-  return panel(words, drawn ? [drawn.figure, hint("Colours as above; the upright axis is logarithmic.")] : hint(missing));
+  return panel(words, drawn ? [drawn.figure, hint("Colours as above; the vertical axis is logarithmic.")] : hint(missing));
 }
 
 function valuesTable(rows) {

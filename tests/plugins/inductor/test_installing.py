@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.plugins import inductor
+from kernelcast.plugins.cost_model import PluginWarning
 from kernelcast.plugins.inductor import torch_side
-from kernelcast.plugins.warning import PluginWarning
 
 TILES = [(16, 16, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16)]
 

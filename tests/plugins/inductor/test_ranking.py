@@ -10,10 +10,9 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.tuning.kind import Candidates, Task, get_kind
 from kernelcast.models.tuning.flat_model import FlatModel, write_model
 from kernelcast.models.tuning.forest import Forest
-from kernelcast.plugins.cost_model import CostModel, own_path
+from kernelcast.plugins.cost_model import CostModel, PluginWarning, own_path
 from kernelcast.plugins.inductor.ranking import KIND
 from kernelcast.plugins.inductor.session import Session, Settings
-from kernelcast.plugins.warning import PluginWarning
 
 TILES = [(16, 16, 16), (16, 32, 16), (32, 32, 32), (64, 64, 32), (128, 128, 32), (128, 256, 32), (256, 128, 64)]
 

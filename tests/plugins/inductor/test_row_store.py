@@ -16,10 +16,10 @@ from kernelcast.datasets.store.errors import StoreError
 from kernelcast.datasets.store.parquet_files import provenance_of
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.plugins.cost_model import PluginWarning
 from kernelcast.plugins.inductor import row_store
 from kernelcast.plugins.inductor.ranking import Measured
 from kernelcast.plugins.inductor.row_store import StoredRows
-from kernelcast.plugins.warning import PluginWarning
 
 DEVICE = "my-gpu"
 FACTS = {"device": DEVICE, "versions": {"torch": "2.13.0"}, "kind": "inductor autotuning"}

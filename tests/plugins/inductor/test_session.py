@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import pytest
+from kernelcast.plugins.cost_model import PluginWarning
 from kernelcast.plugins.inductor.ranking import Measured
 from kernelcast.plugins.inductor.session import Session, Settings
-from kernelcast.plugins.warning import PluginWarning
 
 TILES = [(16, 16, 16), (32, 32, 16), (64, 64, 16), (128, 128, 16), (128, 256, 32)]
 INF = float("inf")

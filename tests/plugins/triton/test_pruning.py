@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.features.tuning.kinds import triton_attention
+from kernelcast.plugins.cost_model import PluginWarning
 from kernelcast.plugins.triton import FLASH_ATTENTION, GEMM, KernelMap, prune
-from kernelcast.plugins.warning import PluginWarning
 
 H200 = "nvidia-h200-sxm-141gb"
 FP16 = types.SimpleNamespace(dtype="torch.float16")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernelcast.models.family_model.artifact import MeasuredKernel, measured_kernels
 from kernelcast.models.family_model.artifact_files import write_manifest
-from kernelcast.models.family_model.measured_kernels import MeasuredKernel, measured_kernels
 
 
 def test_rows_are_counted_by_family_device_dtype_and_impl(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernelcast.models.evaluation.adaptation_errors import MeasuredAdaptation, measured_adaptations
+from kernelcast.models.evaluation.published_errors import MeasuredAdaptation, measured_adaptations
 
 ROOT = Path(__file__).parents[3]
 

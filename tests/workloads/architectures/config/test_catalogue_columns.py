@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kernelcast.features.errors import SpecError
-from kernelcast.workloads.architectures.config.catalogue import model_facts
-from kernelcast.workloads.architectures.config.columns import row_facts
+from kernelcast.workloads.architectures.config.catalogue import model_facts, row_facts
 
 
 def test_a_model_by_its_shape() -> None:
