@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ..models.predict.prediction import Interval
+if TYPE_CHECKING:
+    from ..models.predict.prediction import Interval
 
 
 def _scaled(steps: Sequence[tuple[float, str]], value: float) -> str:

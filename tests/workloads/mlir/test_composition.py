@@ -54,9 +54,8 @@ def test_operations_share_a_kernels_time_by_their_limits(predictor: ModulePredic
     shares = dict(zip(group.ops, group.op_shares, strict=True))
     assert sum(group.op_shares) == pytest.approx(1.0)
     assert len(group.line_shares) == len(group.lines)
-    # A product of 512³ takes far longer than adding to its result.
-    assert max(shares, key=lambda op: shares[op]) == group.ops[0]
-    assert group.op_shares[0] > 3 * max(group.op_shares[1:])
+    # As many bytes, more arithmetic.
+    assert shares["stablehlo.exp"] >= shares["stablehlo.add"] > 0
 
 
 def test_gpus_have_power_and_energy_and_they_fit(predictor: ModulePredictor, maker: Any) -> None:
