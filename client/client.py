@@ -223,7 +223,9 @@ class Client:
     ) -> list[ServingPrediction]:  # fmt: skip
         """The same under several numbers of requests under way, at most 16, in one request."""
         request = _model(model) | {"device": device, "input_tokens": input_tokens, "output_tokens": output_tokens}
-        return self._post("/v1/llm/predict", request | {"concurrency": list(concurrency)} | others, ServingPredictions).services
+        return self._post(
+            "/v1/llm/predict", request | {"concurrency": list(concurrency)} | others, ServingPredictions
+        ).services
 
     def llm_plan(
         self, model: str | Mapping[str, Any], *, devices: Sequence[str], gpus: int, input_tokens: float, output_tokens: float,

@@ -100,7 +100,9 @@ class ServingPrediction(msgspec.Struct, frozen=True):
 class ServingPredictions(msgspec.Struct, frozen=True):
     """A service under several loads."""
 
-    services: Annotated[list[ServingPrediction], Meta(description="One for each number of requests under way, in order")]
+    services: Annotated[
+        list[ServingPrediction], Meta(description="One for each number of requests under way, in order")
+    ]
 
 
 class PlanPoint(msgspec.Struct, frozen=True):

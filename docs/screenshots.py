@@ -21,6 +21,8 @@ _GEMM = "family=gemm&dtype=bf16&sizes.m=4096&sizes.n=4096&sizes.k=4096&sizes.bat
 _NORM = "family=layernorm&variant=rmsnorm&impl=torch&dtype=bf16&sizes.rows=512&sizes.cols=8192"
 _PROGRAM = (Path(__file__).parents[1] / "examples" / "mlp.mlir").read_text(encoding="utf-8")
 _ROWS = "sweep.dim=rows&sweep.from=1&sweep.to=65536"
+_PRICES = "price_per_hour.nvidia-h100-sxm-80gb=2.5&price_per_hour.nvidia-b200-sxm-180gb=4.5"
+_WAIT_MS = 180_000
 _ANSWERED = "() => document.querySelector('.answers')?.getAttribute('aria-busy') === 'false'"
 
 
@@ -36,7 +38,7 @@ class Picture:
 
 
 PICTURES = (
-    Picture("llm", "", height=1500),
+    Picture("llm", f"#/llm?{_PRICES}", height=1500),
     Picture("predict", f"#/predict?{_GEMM}&devices=nvidia-h200-sxm-141gb", height=1320),
     Picture("sweep", f"#/sweep?{_NORM}&devices=nvidia-h200-sxm-141gb,nvidia-b200-sxm-180gb&{_ROWS}"),
     Picture("compare-dark", f"#/compare?{_GEMM}&price_per_hour.nvidia-h200-sxm-141gb=3.5", theme="dark", height=1250),
@@ -57,6 +59,7 @@ def take(browser: Browser, address: str, picture: Picture) -> Path:
     """
     size = {"width": picture.width, "height": picture.height}
     with browser.new_context(viewport=size, color_scheme=picture.theme) as context:
+        context.set_default_timeout(_WAIT_MS)
         tab = context.new_page()
         tab.goto(address + picture.fragment)
         tab.wait_for_function(_ANSWERED)
