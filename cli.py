@@ -40,7 +40,9 @@ def main(args: Sequence[str] | None = None) -> int:
         failed(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
         return USER_ERROR
     except _UsageError as error:
-        failed(_usage(error))
+        # A group without a word has shown its help, and has no message.
+        if message := _usage(error):
+            failed(message)
         return USER_ERROR
     if code == INTERRUPTED:
         failed("stopped")
@@ -48,7 +50,10 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _usage(error: BaseException) -> str:
+    """What was wrong with the words of a command, and where to look; empty where nothing was."""
     message = getattr(error, "format_message", error.__str__)()
+    if not message:
+        return ""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "kernelcast"
     return f"{message.rstrip('.')}; see `{path} --help`"
