@@ -144,6 +144,24 @@ def test_predicting_imports_nothing_that_is_slow_to_load():
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_stream_without_a_character_gets_a_plainer_one(encoding):
+    command = [sys.executable, "-P", "-m", "kernelcast", "devices", "h100-sxm"]
+    done = subprocess.run(
+        command, capture_output=True, timeout=60, cwd="/", check=True, env=os.environ | {"PYTHONIOENCODING": encoding}
+    )
+    assert "NVIDIA H100" in done.stdout.decode(encoding)
+    words = "[160 µs … 194 µs] ● × █".encode(encoding, "kernelcast").decode(encoding)
+    assert words == {"ascii": "[160 us .. 194 us] * x #", "latin-1": "[160 µs .. 194 µs] * × #"}[encoding]
+
+
+def test_a_closed_stdout_is_no_traceback():
+    command = f"'{sys.executable}' -P -m kernelcast devices h100-sxm >&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, cwd="/", env=os.environ)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_reader_that_goes_away_is_no_traceback():
     command = f"{sys.executable} -m kernelcast devices --json | head -c 10"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd="/", check=True)
