@@ -17,6 +17,7 @@ import typer
 
 from ..features.errors import SpecError, printable
 from ..workloads.units import bytes_per_s as bytes_per_s
+from ..workloads.units import counted as counted
 from ..workloads.units import flops as flops
 from ..workloads.units import flops_per_s as flops_per_s
 from ..workloads.units import joules as joules
@@ -63,7 +64,7 @@ SkipBadRows = Annotated[
 _DATA = typer.Option("--data", metavar="FILE", help="Measured rows (.parquet, .csv); may be given again.")
 Data = Annotated[list[Path], _DATA]
 OptionalData = Annotated[list[Path] | None, _DATA]
-MoreData = Annotated[list[Path] | None, typer.Argument(metavar="[FILE]...", help="More files, as after --data.")]
+MoreData = Annotated[list[Path] | None, typer.Argument(metavar="FILE", help="More files, as after --data.")]
 ModelOut = Annotated[Path, typer.Option("--out", metavar="MODEL_DIR", help="Directory to write the model to.")]
 Folds = Annotated[int, typer.Option(min=2, max=20, help="Parts the programs are dealt into, one held out at a time.")]
 Seed = Annotated[int, typer.Option(min=0, help="Random seed.")]
@@ -73,12 +74,12 @@ StoreRoot = Annotated[
     typer.Option(
         "--store",
         metavar="DIR|URL",
-        help="Measured rows: a folder, or a URL (s3://bucket/prefix); default: KERNELCAST_HOME/measurements.",
+        help="Measured rows: a folder, or a URL (s3://bucket/prefix); default: measurements in KERNELCAST_HOME.",
     ),
 ]
 RowsTo = Annotated[
     str | None,
-    typer.Option("--store", metavar="DIR|URL", help="Where rows go; default: KERNELCAST_HOME/measurements."),
+    typer.Option("--store", metavar="DIR|URL", help="Where rows go; default: measurements in KERNELCAST_HOME."),
 ]
 RowsFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where rows go; run again to resume.")]
 

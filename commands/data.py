@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ..datasets.store.sql import Answer
 
 
-app = typer.Typer(help="List, check, query and export measured rows.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, check, query, import and export measured rows.", no_args_is_help=True, add_completion=False
+)
 
 
 @app.command("list")

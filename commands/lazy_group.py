@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ..features.errors import listed
+from ..features.errors import SpecError, listed
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _CLOSE = 3
 """Most names that an error proposes."""
+_NEARLY = 0.75
+"""Likeness, from 0 to 1, from which on a word that is no kernel family may be a mistyped command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,11 @@ class LazyGroup(TyperGroup):
         """
         name = args[0]
         if not name.startswith("-") and name not in self._entries and not ctx.resilient_parsing:
-            close = difflib.get_close_matches(name, self.list_commands(ctx), n=_CLOSE) or difflib.get_close_matches(
-                name, self._entries, n=_CLOSE
+            paths = self._paths()
+            close = (
+                paths.get(name)
+                or difflib.get_close_matches(name, self.list_commands(ctx), n=_CLOSE)
+                or [path for word in difflib.get_close_matches(name, paths, n=_CLOSE) for path in paths[word]]
             )
             ctx.fail(f"no command {name!r}" + (f"; did you mean {listed(close)}?" if close else ""))
         return super().resolve_command(ctx, args)
@@ -115,6 +120,20 @@ class LazyGroup(TyperGroup):
             subcommand_metavar="" if self._default else None, rich_help_panel=self.rich_help_panel,
         )  # fmt: skip
 
+    def _paths(self) -> dict[str, list[str]]:
+        """Where the commands within its groups are, by name and by older name."""
+        inner = [
+            (verb, name, entry) for verb, group in self._entries.items() for name, entry in (group.inner or {}).items()
+        ]
+        paths: dict[str, list[str]] = {}
+        for verb, name, entry in inner:
+            older = [
+                alias for alias, other in self._entries.items() if other.is_hidden and other.target == entry.target
+            ]
+            for word in {name, *older}:
+                paths.setdefault(word, []).append(f"{verb} {name}")
+        return paths
+
     def _default_command(self) -> _DefaultCommand:
         command = _load(self.name or "", Entry(self._default), _DefaultCommand)
         assert isinstance(command, _DefaultCommand)  # noqa: S101 - it is made by that class
@@ -131,6 +150,22 @@ class _DefaultCommand(TyperCommand):
         """Write the help."""
         self.group.help_page().format_help(ctx, formatter)
 
+    def invoke(self, ctx: Context) -> Any:
+        """Run it.
+
+        Raises:
+            SpecError: as it does; where the first word is no kernel family but nearly a command of the group, with that.
+        """
+        try:
+            return super().invoke(ctx)
+        except SpecError as error:
+            word = next((value for value in ctx.params.values() if isinstance(value, str)), "")
+            close = difflib.get_close_matches(word, self.group.list_commands(ctx), n=1, cutoff=_NEARLY)
+            if error.field != "family" or not close:
+                raise
+            advice = f"did you mean `{ctx.command_path} {close[0]}`? {error.advice}".strip()
+            raise SpecError(error.reason, field=error.field, advice=advice) from error
+
 
 def _load(name: str, entry: Entry, cls: type[TyperCommand] | None = None) -> Command:
     """The command of an entry, its module imported; one with `inner` is imported when it runs."""
@@ -146,7 +181,15 @@ def _load(name: str, entry: Entry, cls: type[TyperCommand] | None = None) -> Com
         command = typer.main.get_command(target)
         command.name = name
     command.hidden = entry.is_hidden
+    _flow(command)
     if isinstance(command, TyperCommand | TyperGroup):
         command.rich_help_panel = entry.panel or None
         command.short_help = entry.doc or command.short_help
     return command
+
+
+def _flow(command: Command) -> None:
+    """Join the lines of each paragraph of its help, and of its commands': these are as long as lines of the source."""
+    command.help = "\n\n".join(" ".join(part.split()) for part in (command.help or "").split("\n\n")) or None
+    for inner in getattr(command, "commands", {}).values():
+        _flow(inner)

@@ -17,14 +17,12 @@ if TYPE_CHECKING:
     from ..nightly.gate.model_ledger import ModelEntry
 
 
-app = typer.Typer(help="List models and choose the one that serves.", no_args_is_help=True)
+app = typer.Typer(help="List models and choose the one that serves.", no_args_is_help=True, add_completion=False)
 
 
 @app.command("list")
 def list_models(
-    directories: Annotated[
-        list[Path] | None, typer.Argument(metavar="[DIR]...", help="More model directories.")
-    ] = None,
+    directories: Annotated[list[Path] | None, typer.Argument(metavar="DIR", help="More model directories.")] = None,
     as_json: console.Json = False,
 ) -> None:
     """Show the model that serves by default, and any others named."""
@@ -165,7 +163,7 @@ def rollback(
     version: Annotated[
         str | None,
         typer.Argument(
-            metavar="[VERSION]", help="A version of `models history`, or `shipped`; default: the one before."
+            metavar="VERSION", help="A version of `serve models history`, or `shipped`; default: the one before."
         ),
     ] = None,
     as_json: console.Json = False,

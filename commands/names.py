@@ -123,7 +123,7 @@ Family = Annotated[
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[WORD]...",
+        metavar="WORD",
         help="Sizes and settings, such as m=4096 n=4k k=4k dtype=bf16, or 4096x4096x4096 bf16.",
         autocompletion=complete_word,
     ),

@@ -123,7 +123,7 @@ def _example_spec(models: dict[str, Any]) -> dict[str, Any]:
 
 FILE_ENV = "KERNELCAST_API_KEYS_FILE"
 
-keys = typer.Typer(help="Make, list and revoke the API keys of a service.", no_args_is_help=True)
+keys = typer.Typer(help="Make, list and revoke the API keys of a service.", no_args_is_help=True, add_completion=False)
 
 File = Annotated[
     Path | None,

@@ -22,6 +22,7 @@ import numpy as np
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.predict.prediction import Interval, Prediction
+from ..workloads.units import counted
 from ..workloads.whole_model import (
     ERROR_CORRELATION,
     ErrorModel,
@@ -134,7 +135,7 @@ class Total(Computing, WholeModelPrediction):
         return [f"{shares} of the time", f"{100 * self.coverage:g} % intervals, {place} what was measured", *self.notes]
 
     def _title(self) -> str:
-        return f"{_counted(self)} on {self.device}"
+        return f"{counted(self.launches, 'run')} of {counted(len(self.parts), 'kernel')} on {self.device}"
 
     def __repr__(self) -> str:
         return text_lines(self._title(), _lines(self), self._facts())
@@ -236,7 +237,9 @@ def _counted(total: Total) -> str:
 def _name(total: Total) -> str:
     (first, *more) = total.parts
     what = (
-        f"{total.launches} runs of {len(total.parts)} kernels" if more or first.kernel.count > 1 else first.kernel.title
+        f"{counted(total.launches, 'run')} of {counted(len(total.parts), 'kernel')}"
+        if more or first.kernel.count > 1
+        else first.kernel.title
     )
     return f"{what} on {total.device}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -91,7 +91,7 @@ def predict(
     if isinstance(device, str):
         name = predictor.devices.get(device).name
         return Answer.of(spec, name, predictor.predict([spec], [name], coverage=coverage)[0])
-    named = distinct_devices(list(device), predictor.devices)
+    named = distinct_devices(_names(device), predictor.devices)
     question = {"family": family, "dtype": dtype, **sizes_and_settings}
     return _answered([(question, spec, item) for item in named], predictor, coverage, None)
 
@@ -106,11 +106,7 @@ def _frame(specs: Any, device: str | Sequence[str] | None, predictor: ArtifactPr
     rows = frame_rows(specs) if is_frame else [dict(spec) for spec in specs]
     if not rows:
         raise SpecError("there is no spec to predict; give at least one", field="specs")
-    common = (
-        None
-        if device is None
-        else distinct_devices([device] if isinstance(device, str) else list(device), predictor.devices)
-    )
+    common = None if device is None else distinct_devices(_names(device), predictor.devices)
     question = [item for i, row in enumerate(rows) for item in _read_row(i, row, common, predictor)]
     per_row = 1 if common is None else len(common)
     index = [label for label in specs.index for _ in range(per_row)] if is_frame else None
@@ -244,6 +240,8 @@ def sweep(
     span = {name: value for name, value in options.items() if value is not None}
     if values is not None and span:
         raise SpecError("values cannot be combined with start, stop, points or scale", field="values")
+    if values is None and (start is None or stop is None):
+        raise SpecError(f"give values of {dim}, or start and stop", field="values")
     swept = sweeps.swept_range(plain, dim, span) if values is None else sweeps.swept_values(plain, dim, list(values))
     result: Sweep = as_table(Sweep, sweeps.sweep(predictor, swept, named, coverage=coverage))
     return result
@@ -322,5 +320,11 @@ def _plain(family: str, dtype: str, settings: Mapping[str, Any]) -> dict[str, An
 
 
 def _names(devices: Sequence[str]) -> list[str]:
-    """Names of devices; text alone is one name, as it is a sequence of its letters otherwise."""
+    """Names of devices; text alone is one name, as it is a sequence of its letters otherwise.
+
+    Raises:
+        SpecError: it is neither a name nor a collection.
+    """
+    if not isinstance(devices, Iterable):
+        raise SpecError(f"a device is named by text, several by a list, got {type(devices).__name__}", field="device")
     return [devices] if isinstance(devices, str) else list(devices)

@@ -12,7 +12,7 @@ from ..client import answers
 from ..features.errors import SpecError
 from ..models.predict.prediction import Interval
 from ..workloads.compare.devices import fastest_first
-from ..workloads.units import joules, money, seconds, watts
+from ..workloads.units import counted, joules, money, seconds, watts
 from .answer import Answer
 from .display import html_table, text_table
 
@@ -149,7 +149,7 @@ class Comparison(Rows, answers.Comparison, frozen=True):
         ]  # fmt: skip
         heads = ("device", "latency", "interval", "power", "energy", "cost of 1 M calls", "")
         intervals = [_interval(item.prediction) for item in ordered]
-        return f"{self.family} on {len(self.answers)} devices ({self.timing} times)", heads, rows, intervals
+        return f"{self.family} on {counted(len(self.answers), 'device')} ({self.timing} times)", heads, rows, intervals
 
 
 class Ranking(Rows, answers.Ranking, frozen=True):
@@ -208,7 +208,8 @@ class Sweep(Rows, answers.Sweep, frozen=True):
              f"{seconds(row['latency_s_lower'])} to {seconds(row['latency_s_upper'])}", row["bound"])
             for row in rows
         ]  # fmt: skip
-        title = f"{self.dim} at {len(self.values)} values on {len(self.curves)} devices ({self.timing} times)"
+        where = f"{counted(len(self.values), 'value')} on {counted(len(self.curves), 'device')}"
+        title = f"{self.dim} at {where} ({self.timing} times)"
         return title, ("device", self.dim, "latency", "interval", "bound by"), words, intervals
 
 
@@ -236,7 +237,7 @@ class Roofline(Rows, answers.Roofline, frozen=True):
             (item.device, seconds(item.latency_s.value), f"{100 * item.of_limit:.0f} %", item.bound)
             for item in self.answers
         ]
-        title = f"roofs of {len(self.answers)} devices ({self.timing} times)"
+        title = f"roofs of {counted(len(self.answers), 'device')} ({self.timing} times)"
         return (
             title,
             ("device", "latency", "of the limit", "bound by"),

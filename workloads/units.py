@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..models.predict.prediction import Interval
 
+_PLAIN = 1e6
+"""Numbers of the largest unit from which on digits would be zeros or noise: these are written with an exponent."""
+
 
 def _scaled(steps: Sequence[tuple[float, str]], value: float) -> str:
     if value == 0 or not math.isfinite(value):
@@ -17,6 +20,8 @@ def _scaled(steps: Sequence[tuple[float, str]], value: float) -> str:
     # 999.6 must become 1000 of this unit, that is 1 of the next.
     factor, unit = next((step for step in steps if abs(value) >= 0.9995 * step[0]), steps[-1])
     number = float(f"{value / factor:.3g}")
+    if factor == steps[0][0] and abs(number) >= _PLAIN:
+        return f"{number:.3g} {unit}"
     digits = max(0, 2 - math.floor(math.log10(abs(number)))) if abs(number) < 1000 else 0
     return f"{number:.{digits}f} {unit}"
 
@@ -45,6 +50,11 @@ def with_ends(interval: Interval | None, words: Callable[[float], str]) -> str:
 def plain(value: float) -> str:
     """`11342.7` as `11,343`, `0.2871` as `0.287`."""
     return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 device`, `2 devices`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 money = plain

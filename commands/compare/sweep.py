@@ -92,7 +92,9 @@ def _swept(plain: dict[str, Any], word: str, points: int, linear: bool) -> Swept
     dim = name if name in (*family.dim_names, *family.config) else name.lower()
     low, dots, high = text.partition("..")
     if not dots:
-        return swept_values(plain, dim, sorted({read_number(value, dim) for value in console.words(text)}))
+        return swept_values(plain, dim, sorted({read_number(value.strip(), dim) for value in text.split(",")}))
+    if not low or not high:
+        raise SpecError("a range has both ends, such as m=1..8192", field="sweep")
     ends = {"from": read_number(low, f"{dim} from"), "to": read_number(high, f"{dim} to")}
     return swept_range(plain, dim, {**ends, "points": points, "scale": "linear" if linear else "log"})
 

@@ -7,7 +7,9 @@ import typer
 from . import calibrate, fleet, plan, predict, steps
 
 app = typer.Typer(
-    help="Services of language models: latency, throughput, power, energy and cost.", no_args_is_help=True
+    help="Services of language models: latency, throughput, power, energy and cost.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 app.command("predict")(predict.predict)
 app.command("plan")(plan.plan)

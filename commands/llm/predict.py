@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +24,7 @@ def predict(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL]", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."
+            metavar="MODEL", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."
         ),
     ] = None,
     device: Annotated[
@@ -92,6 +93,10 @@ def predict(
         if as_json:
             console.print_json(written)
         return
+    if prices is not None and not 0 <= prices < math.inf:
+        raise SpecError(
+            f"--prices is the price of one GPU for an hour, a number from 0, got {prices:g}", field="prices"
+        )
     needed: dict[str, Any] = {"MODEL": what, "--device": device}
     if trace is None:
         needed |= {"--input": input_tokens, "--output": output_tokens}

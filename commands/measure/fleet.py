@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...features.device import Catalogue, Device
     from ...features.kernel import KernelSpec
 
-app = typer.Typer(help="Measure on many machines at once, on Ray.", no_args_is_help=True)
+app = typer.Typer(help="Measure on many machines at once, on Ray.", no_args_is_help=True, add_completion=False)
 
 Address = Annotated[
     str, typer.Option(envvar="RAY_ADDRESS", metavar="HOST:PORT", help="The cluster; this machine is one of its nodes.")

@@ -30,7 +30,7 @@ def estimate(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL | FILE.py:FUNCTION | FILE]",
+            metavar="MODEL | FILE.py:FUNCTION | FILE",
             help="A model that ships, such as meta-llama/Llama-3.1-8B, the path of a config.json, a function that runs one "
             "step of a PyTorch program, a program that was captured (.json), or an ONNX file (.onnx).",
         ),
@@ -180,7 +180,8 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
     """Prices of an hour by catalogue name, from words such as `h100-sxm=2.99`; `devices` are catalogue names.
 
     Raises:
-        SpecError: a word is none, its price no number from 0, or its device not among those that are estimated.
+        SpecError: a word is none, its price no number from 0, or its device not among those that are estimated or named
+            before at another price.
     """
     from ...features.spec_io.words import read_device
 
@@ -196,9 +197,10 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
         device = read_device(name, known)[0].name
         if device not in devices:
             raise SpecError(f"--price names {device}, which is not among the devices: {listed(devices)}", field="price")
-        if device in prices:
-            raise SpecError(f"--price gives {device} two prices; give one", field="price")
-        prices[device] = amount
+        if prices.setdefault(device, amount) != amount:
+            raise SpecError(
+                f"--price names {device} twice, at {prices[device]:g} and {amount:g}; give one", field="price"
+            )
     return prices
 
 

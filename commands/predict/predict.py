@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     from ...features.kernel import KernelSpec
     from ...models.predict.prediction import Prediction
 
+_TABLE = "predict --table FILE --out OUT"
+_LIST, _STEP = "predict model FILE, or estimate FILE for a model's config.json", "estimate FILE"
+_OTHER_FILES = {
+    ".csv": _TABLE, ".parquet": _TABLE, ".json": _LIST, ".yaml": "predict model FILE", ".yml": "predict model FILE",
+    ".onnx": _STEP, ".py": "estimate FILE.py:FUNCTION", ".ttir": "predict code FILE",
+}  # fmt: skip
+"""Commands for files that people give to this one, by suffix."""
+
 
 def predict(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FAMILY | FILE.mlir | -]",
+            metavar="FAMILY | FILE.mlir | -",
             help="Kernel family, such as gemm; or MLIR text: a file, - for stdin.",
             autocompletion=names.complete_family,
         ),
@@ -71,6 +79,8 @@ def predict(
     known = console.read_catalogue(device_file)
     only_text = {"--function": function, "--bind": bind, "--compiler": compiler or None, "--threads": threads,
                  "--flame": flame, "--all": show_all or None}  # fmt: skip
+    if what is not None and (advice := _OTHER_FILES.get(Path(what).suffix.lower())):
+        raise SpecError(f"{what} is neither a kernel family nor MLIR; for such a file: kernelcast {advice}")
     if table is None and what is not None and is_mlir(what):
         if values:
             raise SpecError(f"{values[0]!r} goes with a kernel family; sizes of MLIR are given with --bind NAME=SIZE")
@@ -86,8 +96,10 @@ def predict(
             f"{listed(mlir_options)} go{'es' if len(mlir_options) == 1 else ''} with MLIR: kernelcast predict FILE.mlir …"
         )
     if table is not None:
-        if what is not None or device is not None:
+        if what is not None:
             raise SpecError("give either one kernel or --table, not both (--family names a table's family)")
+        if device:
+            raise SpecError("the rows of --table name their devices in its column `device`; leave --device out")
         if out_file is None:
             raise SpecError("--table needs --out, the file that gets the rows with their predictions")
         from .predict_table import predict_table
@@ -110,11 +122,11 @@ def predict(
         )
     if out_file is not None or table_family is not None or skip_bad_rows:
         raise SpecError("--out, --family and --skip-bad-rows need --table FILE; add it, or leave them out")
+    request = names.kernel(what, values or [])
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
     if len(device) > 1:
         raise SpecError(f"a kernel is predicted on one device; for {len(device)} run: kernelcast compare {what} …")
-    request = names.kernel(what, values or [])
     place = names.device(device[0], known)
     from ...features.spec_io.reading import read_spec
     from ...models.predict.predictor import load_predictor

@@ -87,7 +87,10 @@ def read_items(path: Path) -> list[Any]:
         raise SpecError(f"{path} cannot be read as {path.suffix[1:]}: {error}", field="file") from error
     if isinstance(content, dict):
         if other := [name for name in content if name != "kernels"]:
-            raise SpecError(f"{path} holds {other[0]!r}; beside `kernels` it may hold nothing", field="file")
+            hint = "; a model's config.json goes to `kernelcast estimate`" if "model_type" in content else ""
+            raise SpecError(
+                f"{path} has {other[0]!r}, which is no list of kernels; give `kernels` alone{hint}", field="file"
+            )
         content = content.get("kernels")
     if not isinstance(content, list):
         raise SpecError(f"{path} must hold a list of kernels, or `kernels:` with such a list", field="file")
@@ -122,7 +125,7 @@ def _show(path: Path, device: Device, whole: WholeModelPrediction) -> None:
     from rich.text import Text
 
     screen = console.out()
-    runs = f"{len(whole.parts)} kernels, {whole.launches} runs"
+    runs = f"{console.counted(len(whole.parts), 'kernel')}, {console.counted(whole.launches, 'run')}"
     screen.print(Text.assemble((path.name, "bold"), f" on {device.title} ({device.name}): {runs}"), soft_wrap=True)
     without = whole.without_energy
     others = f" and {len(without) - 1} others" if len(without) > 1 else ""

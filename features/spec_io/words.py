@@ -157,7 +157,7 @@ def _pairs(family: KernelFamily, word: str) -> Iterable[tuple[str, Any]]:
 def _bare_word(family: KernelFamily, word: str) -> Iterable[tuple[str, Any]]:
     if _SHAPE.fullmatch(word):
         return _shape(family, word)
-    if word.lower() in family.variants:
+    if word and word.lower() in family.variants:
         return [("variant", word.lower())]
     try:
         return [("dtype", parse_dtype(word))]

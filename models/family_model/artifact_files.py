@@ -120,7 +120,11 @@ class ArtifactFormat:
             result = json.loads(content, parse_constant=_refuse_constant)
         except FileNotFoundError as error:
             raise ArtifactError(f"{directory} is no {self.title}: it has no {MANIFEST}; {again}") from error
-        except (OSError, ValueError) as error:
+        except NotADirectoryError as error:
+            raise ArtifactError(f"{directory} is a file; a {self.title} is a folder; {again}") from error
+        except OSError as error:
+            raise ArtifactError(f"{path} cannot be read: {error.strerror or error}") from error
+        except ValueError as error:
             raise ArtifactError(f"{path} cannot be read: {error}") from error
         manifest: dict[str, Any] = result if isinstance(result, dict) else {}
         if self.kind is not None and manifest.get("kind") != self.kind:

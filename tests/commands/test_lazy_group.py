@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 import typer
@@ -85,6 +86,35 @@ def test_a_default_is_shown_with_the_commands_beside_it(run, name):
         assert re.search(rf"│ {word} +{re.escape(entry.doc.split()[0])}", shown)
 
 
+@pytest.mark.parametrize("path", ["llm", "data", "serve keys", "serve models", "measure fleet"])
+def test_a_group_without_a_word_shows_its_help_and_no_error(run, path):
+    done = run(*path.split())
+    assert done.code == 2
+    assert f"Usage: kernelcast {path} " in done.out + done.err
+    assert "error:" not in done.err
+
+
+@pytest.mark.parametrize("path", ["llm", "data", "serve keys", "serve models", "measure fleet"])
+def test_completion_is_installed_at_the_top_alone(run, path):
+    assert "--install-completion" in run("--help").out
+    assert "--install-completion" not in run(*path.split(), "--help").out
+
+
+def test_paragraphs_of_a_help_fill_their_lines(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    paragraph = run("adapt", "--help").out.split("╭")[0].split("\n" + " " * 80 + "\n")[-2].splitlines()
+    assert len(paragraph) > 2
+    # A word of the next line would not have fitted.
+    ends = pairwise(paragraph)
+    assert all(len(line.rstrip()) + len(after.split()[0]) >= 79 for line, after in ends)
+
+
+def test_optional_words_have_one_pair_of_brackets(run):
+    assert "[WORD]..." in run("predict", "--help").out
+    for path in ("predict", "train", "estimate", "llm predict", "serve models rollback"):
+        assert "[[" not in run(*path.split(), "--help").out
+
+
 def test_a_reference_of_all_commands_can_be_written():
     root = typer.main.get_command(app)
     assert isinstance(root, LazyGroup)
@@ -101,7 +131,10 @@ def test_a_reference_of_all_commands_can_be_written():
     ("args", "said"),
     [
         (("devces",), "no command 'devces'; did you mean devices?; see `kernelcast --help`"),
-        (("colect",), "did you mean collect"),
+        (("colect",), "did you mean measure cpu, "),
+        (("kernel", "gemm"), "did you mean devices kernels?"),
+        (("sweep", "gemm"), "did you mean compare sweep?"),
+        (("triton",), "did you mean measure triton, train triton?"),
         (("zzz",), "no command 'zzz'; see `kernelcast --help`"),
         (("serve", "keys", "mak"), "No such command 'mak'"),
         (("predict", "gemm", "--devise", "x"), "see `kernelcast predict --help`"),

@@ -105,6 +105,10 @@ def test_pandas_itself():
         (lambda: kc.predict("gemm", device="h200", **SIZES), "dtype", "dtype is missing"),
         (lambda: kc.predict("gemm", device=[], **GEMM), "devices", "at least one"),
         (lambda: kc.predict("gemm", device=["h200", "H200"], **GEMM), "devices[1]", "named twice"),
+        (lambda: kc.predict("gemm", device=3, **GEMM), "device", "named by text, several by a list, got int"),
+        (lambda: kc.predict([{"family": "gemm", **GEMM}], device=3), "device", "got int"),
+        (lambda: kc.predict_mlir(None, "h200"), "mlir", "text or the path of a file, got NoneType"),
+        (lambda: kc.sweep("gemm", devices=["h200"], dim="m", start=1, **GEMM), "values", "give values of m, or start and stop"),
         (lambda: kc.predict("gemm", device="h900", **GEMM), "device", "no device 'h900'"),
         (lambda: kc.compare("gemm", devices=["h900"], **GEMM), "device", "no device 'h900'"),
         (lambda: kc.compare("gemm", devices=["h200"], price_per_hour={"l40s": 1}, **GEMM), "price_per_hour.l40s", "not among"),
@@ -186,6 +190,8 @@ def test_tables_are_read_and_drawn():
     swept = kernelcast.sweep("gemm", devices=["h200"], dim="m", values=[1, 64], **GEMM)
     ranked = kernelcast.rank("gemm", device="h200", impl="triton", top=2, **GEMM)
     roofs = kernelcast.roofline("gemm", devices=["h200"], **GEMM)
+    assert repr(swept).startswith("m at 2 values on 1 device (")
+    assert "on 2 devices (" in repr(compared)
     # The fastest first.
     assert repr(compared).index("nvidia-h200") < repr(compared).index("nvidia-t4")
     assert [row["device"] for row in compared.rows()] == ["nvidia-t4", "nvidia-h200-sxm-141gb"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from kernelcast.models.predict.prediction import Interval
-from kernelcast.workloads.units import bytes_per_s, flops, joules, num_bytes, plain, seconds, watts, with_ends
+from kernelcast.workloads.units import bytes_per_s, counted, flops, joules, num_bytes, plain, seconds, watts, with_ends
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         (seconds(1.23e-5), "12.3 µs"), (seconds(999.6e-6), "1.00 ms"), (seconds(0.0), "0 ns"), (seconds(123.4), "123 s"),
+        (seconds(4.56e20), "4.56e+20 s"), (counted(1, "run"), "1 run"), (counted(2, "run"), "2 runs"),
         (joules(0.0123), "12.3 mJ"), (watts(1234.0), "1.23 kW"), (flops(2.5e9), "2.50 GFLOP"), (num_bytes(8e10), "80.0 GB"),
         (bytes_per_s(3.35e12), "3.35 TB/s"),
     ],

@@ -73,10 +73,12 @@ def text_of(text_or_path: str | Path) -> str | bytes:
     """Text as it is; of a path, or text that is the path of a file or ends like one, what is in the file.
 
     Raises:
-        SpecError: the file cannot be read.
+        SpecError: the file cannot be read, or it is neither text nor a path.
     """
     if isinstance(text_or_path, Path):
         return read_file(text_or_path)
+    if not isinstance(text_or_path, str):
+        raise SpecError(f"MLIR is text or the path of a file, got {type(text_or_path).__name__}", field="mlir")
     if len(text_or_path) > _LONGEST_PATH or "\n" in text_or_path:
         return text_or_path
     path = Path(text_or_path)

@@ -78,7 +78,9 @@ class ServiceSteps:
 
     def _conversions_s(self, steps: Sequence[Step]) -> Floats:
         """What decoding sequences take to convert what is cached, shape `(n,)`."""
-        positions = [sum(group.count * group.context for group in step if group.new_tokens == group.scored) for step in steps]
+        positions = [
+            sum(group.count * group.context for group in step if group.new_tokens == group.scored) for step in steps
+        ]
         return self.conversion_s * np.array(positions, dtype=np.float64)
 
     def _excess_s(self, steps: Sequence[Step]) -> Floats:

@@ -44,6 +44,8 @@ def test_power_that_is_unknown_is_told(run, fake):
         ((*GEMM, "m=8..1"), "m=8..1: `to` must be at least `from`, which is 8, got 1"),
         ((*GEMM, "q=1..8"), "q=1..8: what is swept must be a size or knob of gemm, not 'q'"),
         ((*GEMM, "m=0..8"), "m=0..8: from must be a whole number between 1 and"),
+        ((*GEMM, "m=1.."), "m=1..: a range has both ends, such as m=1..8192"),
+        ((*GEMM, "m=1,,2"), "m must be a whole number, got ''"),
         ((*GEMM, "m=a..8"), "m from must be a whole number, got 'a'"),
         ((*GEMM, "m=1..8", "--of", "heat"), "--of is 'heat'; it is one of latency, power, energy"),
         ((*GEMM, "m=1..8", "--points", "0"), "must be a whole number between 1 and 512"),

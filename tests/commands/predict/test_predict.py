@@ -81,6 +81,11 @@ def test_a_device_of_ones_own(run, fake, tmp_path):
     [
         ((), "name a kernel"),
         (("gem", "m=1", "--device", "h100"), "no kernel family 'gem'"),
+        (("modle", "layers.json"), "did you mean `kernelcast predict model`?"),
+        (("kernels.csv", "--device", "h100"), "for such a file: kernelcast predict --table FILE --out OUT"),
+        (("net.onnx", "--device", "h100"), "kernelcast estimate FILE"),
+        (("gemm", "", "--device", "h100"), "'' is not name=value"),
+        (("--table", "x.csv", "--out", "y.csv", "--device", "h100"), "leave --device out"),
         ((*GEMM,), "name a device"),
         ((*GEMM, "--device", "h900"), "no device 'h900'"),
         (("gemm", "m=1", "n=1", "dtype=fp32", "--device", "h100"), "gemm needs k"),
@@ -104,6 +109,9 @@ def test_what_cannot_be_predicted_is_one_sentence(run, fake, args, said):
 
 def test_a_model_that_is_none(run, tmp_path):
     assert "is no model" in run("predict", *GEMM, "--device", "h100", "--model", tmp_path).error
+    (tmp_path / "file").touch()
+    error = run("predict", *GEMM, "--device", "h100", "--model", tmp_path / "file").error
+    assert error.endswith("file is a file; a model is a folder; make one with `kernelcast train`")
 
 
 def test_an_unknown_command_and_help(run):
@@ -134,6 +142,24 @@ def test_predicting_imports_nothing_that_is_slow_to_load():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_stream_without_a_character_gets_a_plainer_one(encoding):
+    command = [sys.executable, "-P", "-m", "kernelcast", "devices", "h100-sxm"]
+    done = subprocess.run(
+        command, capture_output=True, timeout=60, cwd="/", check=True, env=os.environ | {"PYTHONIOENCODING": encoding}
+    )
+    assert "NVIDIA H100" in done.stdout.decode(encoding)
+    words = "[160 µs … 194 µs] ● × █".encode(encoding, "kernelcast").decode(encoding)
+    assert words == {"ascii": "[160 us .. 194 us] * x #", "latin-1": "[160 µs .. 194 µs] * × #"}[encoding]
+
+
+def test_a_closed_stdout_is_no_traceback():
+    command = f"'{sys.executable}' -P -m kernelcast devices h100-sxm >&-"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, cwd="/", env=os.environ)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_traceback():

@@ -166,7 +166,9 @@ def read_prices(source: Path | Mapping[str, Any], catalogue: Catalogue) -> dict[
         try:
             raw = yaml.safe_load(source.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"cannot read the prices {source}: {error}", field="prices") from error
+            raise SpecError(
+                f"cannot read the prices {source}: {getattr(error, 'strerror', None) or error}", field="prices"
+            ) from error
         except (yaml.YAMLError, RecursionError) as error:
             raise SpecError(f"the prices {source} are no YAML: {str(error).splitlines()[0]}", field="prices") from error
     if not isinstance(raw, Mapping) or not raw:
