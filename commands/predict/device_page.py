@@ -99,7 +99,7 @@ def _show_facts(page: DevicePage | Device) -> None:
     if not page.measured:
         console.show_fact("", "no measured figure stands in the device file")
         return
-    rows = [(name, _with_unit(name, fact.value), fact.source) for name, fact in page.measured.items()]
+    rows = [(name, _with_unit(name, fact.value), fact.source or "") for name, fact in page.measured.items()]
     title = "measured figures in the device file; of these, launch floors are used by answers for calls"
     console.show_table(("figure", "value", "measured by and how"), rows, numbers=("value",), title=title)
 

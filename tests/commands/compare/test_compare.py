@@ -70,6 +70,10 @@ def test_tables_fit_80_columns(run, fake, command, monkeypatch):
         ((*GEMM, "--device", "h900"), "no device 'h900'; did you mean"),
         (("gem",), "no kernel family 'gem'; did you mean gemm? `kernelcast devices kernels` lists all"),
         ((*GEMM, "--device", "l40s", "--price", "h200=1"), "not among the devices"),
+        (
+            (*GEMM, "--device", "l40s", "--price", "l40s=1", "--price", "nvidia-l40s=2"),
+            "nvidia-l40s two prices; give one",
+        ),
         (("conv2d", "1x3x8x8x8x3", "bf16", "--device", "l40s"), "conv2d"),
     ],
 )
