@@ -229,11 +229,6 @@ def _ratio(above: Total, below: Total) -> Ratio:
     return Ratio(_of_target(above, below, "latency_s"), energy, above.coverage, title)
 
 
-def _counted(total: Total) -> str:
-    runs, kernels = total.launches, len(total.parts)
-    return f"{runs} {'run' if runs == 1 else 'runs'} of {kernels} {'kernel' if kernels == 1 else 'kernels'}"
-
-
 def _name(total: Total) -> str:
     (first, *more) = total.parts
     what = (

@@ -327,6 +327,7 @@ def _notes(request: ServingRequest, how: Scheduling, longest: float, service: Se
     if service.preemptions:
         notes.append(
             f"the cache was full {service.preemptions} times in {len(service.outputs)} requests of a replica: the sequence "
-            "admitted last was dropped and computed again; lower max_sequences or concurrency, or use more devices or a smaller kv_dtype"
+            "admitted last was dropped and computed again; lower max_sequences or concurrency, or use more devices or a "
+            "smaller kv_dtype"
         )
     return tuple(notes)

@@ -2,7 +2,7 @@
 
 Columns: `model`, `device`, `engine`, `prefill_tokens`, `prefill_requests`, `prefill_kv_tokens`, `decode_requests` and
 `decode_kv_tokens` are needed; `engine_version`, `tp`, `pp`, `ep`, `dp`, `num_gpus`, `precision`, `weight_dtype`, `kv_dtype` may
-be left out or empty, and so may the columns that describe a model that does not ship (`architectures/config/columns.py`).
+be left out or empty, and so may the columns that describe a model that does not ship (`architectures/config/catalogue.py`).
 Tokens are those of all sequences of a step together; positions of decoding sequences contain the new one. No other column is
 read, labels in particular.
 """

@@ -181,7 +181,7 @@ def test_malformed_configurations_are_refused_by_field(change: dict[str, Any], f
 def test_an_unknown_architecture_names_the_nearest_and_all() -> None:
     with pytest.raises(SpecError, match="nearest: llama; read are bert, ") as refused:
         read_facts(LLAMA | {"model_type": "llama5"}, "m")
-    assert "predict model" in str(refused.value)
+    assert "kernelcast predict model" in str(refused.value)
 
 
 def test_no_field_brings_a_reader_down() -> None:
