@@ -13,6 +13,7 @@ from ...features.errors import listed
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
 from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import plans_answer, serving_answer
+from ...workloads.architectures.config.catalogue import model_facts
 from ...workloads.architectures.facts import ModelFacts
 from ...workloads.serving.planning.planner import plan_service
 from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
@@ -40,7 +41,7 @@ _FORMATS = {"dtype": TEXT, "kv_dtype": TEXT}
 PREDICT_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "device": TEXT, "gpus": WHOLE, "batch": NUMBER, "rounds": NUMBER, "requests": WHOLE, "spread": NUMBER,
     "seed": WHOLE, "engine": TEXT, "engine_version": TEXT, "chunk": WHOLE, "max_sequences": WHOLE, "weights": TEXT,
-    "price_per_hour": NUMBER,
+    "price_per_hour": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
 }  # fmt: skip
 """Fields of a prediction beside the model and `plan`, and what each is."""
 PLAN_FIELDS: Mapping[str, str] = {
@@ -122,10 +123,13 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> tuple[ServingRequest, 
     if unknown := [name for name in split if name not in SPLIT]:
         raise invalid_field(f"plan.{shown_name(unknown[0])}", f"unknown field; a plan has {listed(SPLIT)}")
     facts = _facts(root)
+    name = values.pop("draft", None)
+    # The name alone: `facts_of` would read files.
+    draft = None if name is None else naming_field(lambda: model_facts(name), paths={"model": "draft"})
 
     def checked() -> ServingRequest:
         device = catalogue.get(values.pop("device")).name
-        return serving_request(facts, device, **split, **values)
+        return serving_request(facts, device, draft=draft, **split, **values)
 
     request = naming_field(checked, paths=_PATHS)
     chunk = request.chunk or scheduler_of(request.engine, request.engine_version).chunk
