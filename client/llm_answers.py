@@ -63,6 +63,21 @@ class ServingMemory(msgspec.Struct, frozen=True):
     sequences: Annotated[int | None, Meta(description="Sequences of the load's length that fit a replica's cache")]
 
 
+class SpeculativeDecoding(msgspec.Struct, frozen=True):
+    """Guesses that steps verify, and what they give."""
+
+    tokens: Annotated[int, Meta(description="Guesses that a step verifies for each sequence")]
+    acceptance: Annotated[float, Meta(description="Share of guesses accepted, of those after accepted ones, as given")]
+    draft: Annotated[str | None, Meta(description="The model that guesses; null: n-grams, at no cost")]
+    tokens_per_step: Annotated[
+        Interval,
+        Meta(description="Tokens that a step gives a sequence; 90 % of answers have a mean within the interval"),
+    ]
+    best_tokens: Annotated[
+        int, Meta(description="Guesses, up to 8, of the least time per token by the times of steps alone; 0: none")
+    ]
+
+
 class ServingPrediction(msgspec.Struct, frozen=True):
     """What a service gives its users, and what it takes."""
 
@@ -92,6 +107,11 @@ class ServingPrediction(msgspec.Struct, frozen=True):
     cost_per_million_tokens: Annotated[Interval | None, Meta(description="null where no price is given")]
     memory: ServingMemory
     batch: Annotated[float, Meta(description="Mean sequences that decode together in a replica")]
+    preemptions: Annotated[
+        int,
+        Meta(description="How often a sequence of one replica lost its place in the cache, in all requests simulated"),
+    ]
+    speculation: Annotated[SpeculativeDecoding | None, Meta(description="null without guesses")]
     step_parts: Annotated[dict[str, float], Meta(description="Share of each part of a decode step")]
     coverage: Coverage
     notes: list[str]

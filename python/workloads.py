@@ -131,13 +131,16 @@ def llm_predict(
         output_tokens: mean tokens of an answer.
         model: a model directory; default: the champion, else the shipped model.
         **load_and_settings: one of `concurrency`, `rate` and `batch`, and what else
-            `kernelcast.workloads.serving.request.serving_request` takes: `gpus`, `tp`, `engine`, `weights` ….
+            `kernelcast.workloads.serving.request.serving_request` takes: `gpus`, `tp`, `engine`, `weights`, `speculate`,
+            `acceptance` …; `draft` is given like the model.
 
     Raises:
         kernelcast.SpecError: something is unknown or impossible, or the model does not fit; the message says
             what is possible.
     """
     service = services(model)
+    if (draft := load_and_settings.get("draft")) is not None:
+        load_and_settings["draft"] = facts_of(draft)
     request = serving_request(
         facts_of(name_or_config), service.predictor.devices.get(device).name, input_tokens=input_tokens,
         output_tokens=output_tokens, **load_and_settings,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .serving.planning.sweep import Candidate
     from .serving.predict import Latency
     from .serving.predict import ServingPrediction as Service
+    from .serving.speculation import SpeculationResult
     from .whole_model import Part, WholeModelPrediction
 
 A = TypeVar("A", bound=msgspec.Struct)
@@ -163,7 +164,18 @@ def serving_answer(answer: Service, price: float | None = None) -> llm_answers.S
         memory=llm_answers.ServingMemory(
             memory.weights_b, memory.cache_per_token_b, memory.activations_b, memory.device_b, memory.usable_b, answer.fitting
         ),
-        batch=answer.batch, step_parts=dict(answer.parts), coverage=answer.coverage, notes=list(answer.notes),
+        batch=answer.batch, preemptions=answer.preemptions, speculation=_speculation(answer.speculation),
+        step_parts=dict(answer.parts), coverage=answer.coverage, notes=list(answer.notes),
+    )  # fmt: skip
+
+
+def _speculation(item: SpeculationResult | None) -> llm_answers.SpeculativeDecoding | None:
+    if item is None:
+        return None
+    guesses = item.speculation
+    return llm_answers.SpeculativeDecoding(
+        guesses.tokens, guesses.acceptance, None if guesses.draft is None else guesses.draft.name,
+        interval_answer(item.tokens_per_step), item.best_tokens,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from ...features.errors import listed
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
 from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import plans_answer, serving_answer
+from ...workloads.architectures.config.catalogue import model_facts
 from ...workloads.architectures.facts import ModelFacts
 from ...workloads.serving.planning.planner import plan_service
 from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
@@ -48,7 +49,7 @@ _FORMATS = {"dtype": TEXT, "kv_dtype": TEXT}
 PREDICT_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "device": TEXT, "gpus": WHOLE, "batch": NUMBER, "rounds": NUMBER, "requests": WHOLE, "spread": NUMBER,
     "seed": WHOLE, "engine": TEXT, "engine_version": TEXT, "chunk": WHOLE, "max_sequences": WHOLE, "weights": TEXT,
-    "concurrency": NUMBERS, "price_per_hour": NUMBER,
+    "concurrency": NUMBERS, "price_per_hour": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
 }  # fmt: skip
 """Fields of a prediction beside the model and `plan`, and what each is."""
 PLAN_FIELDS: Mapping[str, str] = {
@@ -149,11 +150,14 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
     facts = _facts(root)
     sizes = values.pop("concurrency", None)
     is_list = isinstance(sizes, list)
+    name = values.pop("draft", None)
+    # The name alone: `facts_of` would read files.
+    draft = None if name is None else naming_field(lambda: model_facts(name), paths={"model": "draft"})
 
     def checked() -> list[ServingRequest]:
         device = catalogue.get(values.pop("device")).name
         each = sizes if is_list else [sizes]
-        return [serving_request(facts, device, **split, concurrency=size, **values) for size in each]
+        return [serving_request(facts, device, draft=draft, **split, concurrency=size, **values) for size in each]
 
     requests = naming_field(checked, paths=_PATHS)
     chunk = requests[0].chunk or scheduler_of(requests[0].engine, requests[0].engine_version).chunk

@@ -68,6 +68,15 @@ def predict(
     kv_dtype: Annotated[
         str | None, typer.Option(help="Number format of the cache; default: that of activations.")
     ] = None,
+    speculate: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Speculative decoding: tokens guessed, which a step verifies.")
+    ] = None,
+    acceptance: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Share of guesses accepted, of those after accepted ones.")
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="The model that guesses; default: n-grams, at no cost.")
+    ] = None,
     prices: Annotated[float | None, typer.Option(help="Price of one GPU for an hour, in any currency.")] = None,
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Answer the rows of a .csv or .parquet file.")
@@ -118,6 +127,7 @@ def predict(
         concurrency=concurrency, rate=rate, batch=batch, load=load, gpus=gpus, tp=tp, pp=pp, ep=ep, dp=dp, rounds=rounds,
         requests=requests, spread=spread, cached=cached, seed=seed, engine=engine, engine_version=engine_version, chunk=chunk,
         max_sequences=max_sequences, dtype=dtype, weights=weights, kv_dtype=kv_dtype,
+        speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
     )  # fmt: skip
     answer = ServingPredictor(load_predictor(console.model_dir(model), known)).predict(request)
     if as_json:
@@ -205,6 +215,14 @@ def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> N
     fitting = "" if answer.fitting is None else f"; {answer.fitting:,} such sequences fit in the cache"
     usable = "" if memory.usable_b is None else f" of {console.num_bytes(memory.usable_b)} usable"
     console.show_fact("memory", f"weights {console.num_bytes(memory.weights_b)}{usable}{fitting}")
+    if (guesses := answer.speculation) is not None:
+        spread = console.between(guesses.tokens_per_step, lambda value: f"{value:.3g}")
+        best = f"{guesses.best_tokens} would be fastest" if guesses.best_tokens else "none would be faster"
+        by = guesses.speculation.draft
+        console.show_fact(
+            "guesses", f"{guesses.speculation.tokens} a step by {'n-grams' if by is None else by.name}; "
+            f"{guesses.tokens_per_step.value:.3g} tokens a step ({spread} in 90 % of answers); {best}"
+        )  # fmt: skip
     for remark in answer.notes:
         console.show_fact("note", remark)
 

@@ -55,7 +55,7 @@ class Sequences:
 
     @property
     def decodes(self) -> bool:
-        """Whether sequences add a token, or guesses that are verified with it, after others; a prompt's first has none."""
+        """Whether sequences add a token, with guesses that are verified or without, after others: a prompt has none before."""
         return self.new_tokens == self.scored and self.context > 0
 
     @property

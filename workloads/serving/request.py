@@ -12,6 +12,7 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ONE_DEVICE, ParallelPlan
 from ..architectures.step import Formats
+from .speculation import Speculation, speculation_of
 
 MAX_TOKENS = 10_000_000
 """Longest prompt or answer accepted."""
@@ -229,6 +230,7 @@ class ServingRequest:
         sequences: Most sequences that run together; None: the engine's default.
         client: A benchmark whose client and server are known (`service_profiles.yaml`); empty for others.
         events: Events per token of an answer that the client counts, and by which it divides times per token.
+        speculation: How tokens are guessed; None: they are not.
     """
 
     facts: ModelFacts
@@ -243,6 +245,7 @@ class ServingRequest:
     sequences: int | None = None
     client: str = ""
     events: float = 1.0
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         if not self.facts.generates:
@@ -261,6 +264,8 @@ class ServingRequest:
                 f"{longest:.0f} tokens are longer than the {self.facts.max_length} that {self.facts.name} is made for; shorten "
                 "the prompts or the answers", field="input_tokens",
             )  # fmt: skip
+        if self.speculation is not None:
+            self.speculation.check(self.facts, self.plan, longest)
 
     @property
     def gpus(self) -> int:
@@ -290,6 +295,7 @@ def serving_request(
     pp: int = 1, ep: int = 1, dp: int = 1, rounds: float = 10.0, requests: int | None = None, spread: float = 0.0,
     cached: float = 0.0, seed: int = 0, engine: str = "vllm", engine_version: str | None = None, chunk: int | None = None,
     max_sequences: int | None = None, dtype: str | None = None, weights: str | None = None, kv_dtype: str | None = None,
+    speculate: int | None = None, acceptance: float | None = None, draft: ModelFacts | None = None,
 ) -> ServingRequest:  # fmt: skip
     """A question in plain numbers and names, as commands and requests give it.
 
@@ -319,6 +325,9 @@ def serving_request(
         dtype: format of activations; None: the model's.
         weights: format of the matrices; None: the model's.
         kv_dtype: format of the cache; None: that of activations.
+        speculate: tokens that a step guesses and verifies for each sequence; None: none.
+        acceptance: probability that a guess is accepted where those before it were; needed to speculate.
+        draft: the model that guesses; None: guesses cost nothing.
 
     Raises:
         SpecError: there is no load or more than one, or a value is none that is possible.
@@ -337,5 +346,5 @@ def serving_request(
     return ServingRequest(
         facts=facts, device=device, load=loads[0], formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan, engine=engine_named(engine), engine_version=engine_version, replicas=replicas_of(plan, gpus), chunk=chunk,
-        sequences=max_sequences,
+        sequences=max_sequences, speculation=speculation_of(speculate, acceptance, draft),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from ..architectures.memory import memory
 from ..architectures.step import NATIVE_AS, Formats, Step, weight_size_b
 from .engine.profile import shipped_profile
 from .request import ServingRequest, scheduler_name
+from .speculation import SpeculativeSteps, Times, draft_formats, draft_plan
 from .steps import KernelEstimates, StepTimes
 
 IDLE_SHARE = 0.176
@@ -91,10 +92,30 @@ class ServiceSteps:
         return np.maximum(0.0, self.times.parts(steps)["moe"] - most * self.unquantised.parts(steps)["moe"])
 
 
+def steps_of(
+    predictor: ArtifactPredictor, request: ServingRequest, kernels: KernelEstimates | None = None
+) -> ServiceSteps | SpeculativeSteps:
+    """Times of the steps of a question, with guesses where it speculates.
+
+    Raises:
+        SpecError: the plan cannot split the model.
+    """
+    target, speculation = service_steps(predictor, request, kernels), request.speculation
+    if speculation is None:
+        return target
+    draft: Times | None = None
+    if speculation.draft is not None:
+        small, plan = speculation.draft, draft_plan(request.plan)
+        formats = draft_formats(small, request.formats)
+        question = replace(request, facts=small, plan=plan, formats=formats, speculation=None)
+        draft = service_steps(predictor, question, kernels)
+    return SpeculativeSteps(target, draft, speculation.tokens)
+
+
 def service_steps(
     predictor: ArtifactPredictor, request: ServingRequest, kernels: KernelEstimates | None = None
 ) -> ServiceSteps:
-    """Times of the steps of a question.
+    """Times of the steps of a question without guesses.
 
     Kernels are those of the device's usual libraries, not one engine's own timings: of TensorRT-LLM's, quantised
     products of few rows on a B200 take twice as long as its measured steps. `kernels` keeps their estimates for other engines.

@@ -9,24 +9,26 @@ from typing import Any
 
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval
-from ..architectures.config.catalogue import FACTS, row_facts
+from ..architectures.config.catalogue import FACTS, model_facts, row_facts
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats
 from .predict import ServingPrediction, ServingPredictor
 from .request import Load, ServingRequest, engine_named, scheduler_of
+from .speculation import Speculation, speculation_of
 
 Row = Mapping[str, Any]
 
 COLUMNS = (
     "model", "device", "num_gpus", "tp", "pp", "ep", "dp", "engine", "engine_version", "precision", "weight_dtype", "kv_dtype",
     "isl", "osl", "concurrency", "batch", "request_rate", "num_requests", "load", "task", "mode", "note", "prefill_workers",
-    "decode_workers", "decode_tp", "decode_ep", "decode_dp", *FACTS,
+    "decode_workers", "decode_tp", "decode_ep", "decode_dp", "spec_tokens", "spec_acceptance", "draft_model", *FACTS,
 )  # fmt: skip
 """The columns that are read; all but `model`, `device` and a load may be missing."""
 TEXTS = frozenset({
     "model", "device", "engine", "engine_version", "precision", "weight_dtype", "kv_dtype", "load", "task", "mode", "note",
+    "draft_model",
 })  # fmt: skip
 """Those of them that are texts."""
 TARGETS = (
@@ -173,7 +175,18 @@ def request_of(row: Row) -> ServingRequest:
     return ServingRequest(
         facts=facts, device=device, load=load, formats=formats, plan=plan, engine=engine, engine_version=version,
         replicas=replicas, sequences=sequences, chunk=chunk, client=client.name, events=client.events,
+        speculation=_speculation(row),
     )  # fmt: skip
+
+
+def _speculation(row: Row) -> Speculation | None:
+    """How a row's service speculates; None where it gives no `spec_tokens`, or 0."""
+    tokens = _number(row, "spec_tokens")
+    name = row.get("draft_model")
+    if not tokens and not name:
+        return None
+    draft = model_facts(name) if isinstance(name, str) and name else None
+    return speculation_of(_whole(row, "spec_tokens", 0) if tokens else None, _number(row, "spec_acceptance"), draft)
 
 
 def row_formats(row: Row, facts: ModelFacts) -> Formats:

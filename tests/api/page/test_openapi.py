@@ -20,6 +20,7 @@ from kernelcast.workloads.compare import rank as ranking
 from kernelcast.workloads.compare import sweep as swept
 from kernelcast.workloads.compare.spec_on_devices import MAX_PRICE
 from kernelcast.workloads.mlir.predictor import COMPILERS
+from kernelcast.workloads.serving.speculation import MAX_GUESSES
 from kernelcast.workloads.whole_model import MAX_LAUNCH_S
 
 
@@ -52,6 +53,7 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("LlmPredictRequest/properties/concurrency/anyOf/1/maxItems", llm.MAX_LOADS),
         ("CompareRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("CompareRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
+        ("LlmPredictRequest/properties/speculate/maximum", MAX_GUESSES),
         ("RankRequest/properties/top/maximum", ranking.MAX_TOP),
         ("RankRequest/properties/top/default", ranking.DEFAULT_TOP),
         ("RooflineRequest/properties/devices/maxItems", devices.MAX_CURVES),

@@ -42,6 +42,17 @@ def test_a_list_of_loads_is_answered_by_a_list(client: Any) -> None:
     assert ask(client, "predict", PREDICT | {"concurrency": [8]}).json() == {"services": [services[2]]}
 
 
+def test_a_service_that_guesses(client: Any) -> None:
+    guesses = {"speculate": 3, "acceptance": 0.6, "draft": "meta-llama/Llama-3.2-1B"}
+    answer = ask(client, "predict", PREDICT | guesses).json()
+    item = answer["speculation"]
+    assert (item["tokens"], item["acceptance"], item["draft"]) == (3, 0.6, "meta-llama/Llama-3.2-1B")
+    assert item["tokens_per_step"]["lower"] < 1 + 0.6 + 0.36 + 0.216 < item["tokens_per_step"]["upper"]
+    assert answer["step_parts"]["draft"] > 0
+    assert answer["preemptions"] == 0
+    assert ask(client, "predict", PREDICT).json()["speculation"] is None
+
+
 def test_a_model_by_its_configuration(client: Any) -> None:
     body = {name: value for name, value in PREDICT.items() if name != "model"} | {"config": CONFIG}
     assert ask(client, "predict", body).status_code == 200
@@ -72,7 +83,10 @@ def test_plans(client: Any) -> None:
         ({"weights": "int3"}, 422, "weights"), ({"price_per_hour": -1}, 422, "price_per_hour"), ({"spread": 1}, 422, "spread"),
         ({"chunk": -1}, 422, "chunk"), ({"unknown": 1}, 422, "unknown"), ({"max_sequences": 0}, 422, "max_sequences"),
         ({"model": "meta-llama/Llama-3.1-70B"}, 422, "gpus"), ({"requests": 100000, "chunk": 64}, 413, None),
-        ({"chunk": 1}, 413, None),
+        ({"chunk": 1}, 413, None), ({"speculate": 3}, 422, "acceptance"), ({"acceptance": 0.5}, 422, "speculate"),
+        ({"speculate": 3.5}, 422, "speculate"), ({"speculate": 3, "acceptance": 2}, 422, "acceptance"),
+        ({"speculate": 3, "acceptance": 0.5, "draft": "/etc/passwd"}, 422, "draft"),
+        ({"speculate": 3, "acceptance": 0.5, "draft": "Qwen/Qwen3-8B"}, 422, "draft"),
     ],
 )  # fmt: skip
 def test_bad_predictions_are_problems(client: Any, change: dict[str, Any], status: int, field: str | None) -> None:

@@ -36,6 +36,25 @@ def test_the_screen_names_what_was_asked(capsys: pytest.CaptureFixture[str]) -> 
         assert word in shown
 
 
+def test_guesses_say_tokens_per_step_and_what_is_best(capsys: pytest.CaptureFixture[str]) -> None:
+    draft = ("--concurrency", "4", "--speculate", "4", "--acceptance", "0.7", "--draft", "meta-llama/Llama-3.2-1B")
+    assert main([*ASK, *draft]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for word in ("4 a step by meta-llama/Llama-3.2-1B", "in 90 % of answers", "would be fastest", "taken as given"):
+        assert word in shown
+    assert main([*ASK, "--concurrency", "4", "--speculate", "4"]) == 2
+    assert "acceptance" in capsys.readouterr().err
+
+
+def test_a_full_cache_preempts_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("llm", "predict", "meta-llama/Llama-3.1-8B", "--device", "l4", "--input", "512", "--output", "512")
+    assert main([*small, "--concurrency", "64", "--rounds", "1", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["memory"]["sequences"] < 64
+    assert answer["preemptions"] > 0
+    assert any("computed again" in note for note in answer["notes"])
+
+
 def test_a_trace_is_answered_by_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, wrong = tmp_path / "trace.csv", tmp_path / "wrong.csv"
     trace.write_text("arrival_s,input,output\n" + "\n".join(f"{0.5 * i},{256 + 64 * (i % 4)},{32}" for i in range(40)))

@@ -11,6 +11,7 @@ from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.workloads.architectures.config.catalogue import model_facts
 from kernelcast.workloads.serving.predict import ServingPredictor
+from kernelcast.workloads.serving.speculation import Speculation
 from kernelcast.workloads.serving.table import COLUMNS, predict_rows, request_of, row_formats
 
 TABLE = Path(__file__).parents[4] / "shared" / "benchmarks" / "serving" / "serving.parquet"
@@ -64,6 +65,21 @@ def test_clients_whose_habits_are_known() -> None:
                  "load": "saturating; server max batch set"}  # fmt: skip
     assert request_of(old).engine_version == "0.5"
     assert request_of(old).load.spread > 0.5
+
+
+def test_guesses_of_rows() -> None:
+    assert request_of(ROW).speculation is None
+    assert request_of(ROW | {"spec_tokens": 0.0, "spec_acceptance": None, "draft_model": None}).speculation is None
+    grams = request_of(ROW | {"spec_tokens": 4.0, "spec_acceptance": 0.7}).speculation
+    assert grams is not None
+    assert (grams.tokens, grams.acceptance, grams.draft) == (4, 0.7, None)
+    draft = {"spec_tokens": 4, "spec_acceptance": 0.7, "draft_model": "llama-3.2-1b"}
+    assert request_of(ROW | draft).speculation == Speculation(4, 0.7, model_facts("llama-3.2-1b"))
+    for change, field in (({"spec_acceptance": None}, "acceptance"), ({"spec_tokens": None}, "speculate"),
+                          ({"draft_model": "no-such"}, "model"), ({"spec_tokens": 4.5}, "spec_tokens")):  # fmt: skip
+        with pytest.raises(SpecError) as refused:
+            request_of(ROW | draft | change)
+        assert refused.value.field == field
 
 
 def test_formats_of_rows() -> None:

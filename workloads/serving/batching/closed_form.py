@@ -6,9 +6,10 @@ that the simulation runs. In a closed loop of `n` sequences, spread evenly over 
 
     TPOT = decode(n, input + output / 2) + n / output · (what a prompt adds to the steps that compute it)
 
-where as many prompts share a step as start in one. It is valid where the cache holds all `n`, lengths are alike and the
-load is long beside an answer; the opening burst is not in it, nor that requests answered together come back together, which
-makes prompts wait longer for each other.
+where as many prompts share a step as start in one. Where guesses give a step `E` tokens of a sequence in the mean
+(`Scheduling.tokens`), an answer takes `output / E` steps in place of `output`, and TPOT is a step's time over `E`. It is valid
+where the cache holds all `n`, lengths are alike and the load is long beside an answer; the opening burst is not in it, nor that
+requests answered together come back together, which makes prompts wait longer for each other.
 """
 
 from __future__ import annotations
@@ -41,8 +42,12 @@ def static_batch(table: StepTable, batch: int, input_tokens: int, output_tokens:
     """A batch of equal requests, all at once, which the cache holds.
 
     Raises:
-        SpecError: a prompt is longer than a step.
+        SpecError: a prompt is longer than a step, or steps give more than a token, so that answers end at different steps.
     """
+    if how.tokens > 1:
+        raise SpecError(
+            "answers of accepted guesses end at different steps; such a batch is simulated", field="speculate"
+        )
     if input_tokens > how.chunk:
         raise SpecError(
             f"input_tokens {input_tokens} are more than the {how.chunk} of a step; a prompt in chunks is simulated",
@@ -65,13 +70,14 @@ def static_batch(table: StepTable, batch: int, input_tokens: int, output_tokens:
 def closed_loop(table: StepTable, concurrency: int, input_tokens: int, output_tokens: int, how: Scheduling) -> Steady:
     """A closed loop in its steady state."""
     context = input_tokens + output_tokens / 2
+    steps = output_tokens / how.tokens
     beside = concurrency - 1 if how.mixes else 0
     decode_s, decode_j = (table.decoding(concurrency, energy=energy)(context) for energy in (False, True))
     left = max(input_tokens - int(how.cached * input_tokens), 1)
     prompt_s = more_s = more_j = 0.0
     # As many prompts share a step as start in one, while it has room: what one adds depends on how many there are.
-    budget = max(how.chunk - beside, 1)
-    together = max(min(round(concurrency / output_tokens), budget // left), 1)
+    budget = max(how.chunk - beside * (how.guesses + 1), 1)
+    together = max(min(round(concurrency / steps), budget // left), 1)
     while left > 0:
         new = min(left, budget) if how.splits else left
         step = beside, context if beside else 0.0, [(new, input_tokens - left)] * together
@@ -80,11 +86,14 @@ def closed_loop(table: StepTable, concurrency: int, input_tokens: int, output_to
         more_s += (step_s - (decode_s if how.mixes else 0.0)) / together
         more_j += (table.mixed(*step, energy=True) - (decode_j if how.mixes else 0.0)) / together
         left -= new
-    per_step = concurrency / output_tokens
-    tpot_s = decode_s + per_step * max(more_s, 0.0)
+    per_step = concurrency / steps
+    between_s = decode_s + per_step * max(more_s, 0.0)
     step_j = (decode_j + per_step * max(more_j, 0.0)) if table.knows_energy else float("nan")
     # A request waits for half of the step that runs when it comes, and for the one that is formed by then.
-    ttft_s = prompt_s + tpot_s * (1.5 if how.ahead else 0.5)
+    ttft_s = prompt_s + between_s * (1.5 if how.ahead else 0.5)
     # Answers of few tokens wait for each other's prompts longer than that; steps still give no more than this.
-    request_s = max(ttft_s + tpot_s * (output_tokens - 1), tpot_s * output_tokens)
-    return Steady(ttft_s + how.between_s, tpot_s, concurrency * output_tokens / request_s, step_j / concurrency)
+    request_s = max(ttft_s + between_s * (output_tokens - 1) / how.tokens, between_s * steps)
+    return Steady(
+        ttft_s + how.between_s, between_s / how.tokens, concurrency * output_tokens / request_s,
+        step_j / concurrency / how.tokens,
+    )  # fmt: skip

@@ -44,7 +44,7 @@ class Scheduling:
         cache_tokens: Positions of keys and values that fit.
         mixes: Whether prompts and decoding share a step; else steps of prompts go first.
         splits: Whether a prompt may be computed in chunks.
-        reserved: Share of the tokens that sequences have yet to generate whose room is kept when a request is admitted.
+        reserved: Share of the tokens that sequences have yet to generate whose room is left free when a request is admitted.
         cached: Share of a prompt whose keys and values the prefix cache has; its last token is always computed.
         between_s: Seconds of the engine and its client per request outside steps: parsing, tokenising, sending.
         ahead: Whether a step is formed while the one before it runs.
@@ -156,17 +156,17 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
     # Positions of running sequences, what a step adds to them, those of admitted prompts, and of all of these when answered.
     total: float = 0
     pace: float = 0
-    kept = whole = 0
+    prompt_tokens = whole = 0
     room = how.cache_tokens
     while True:
         formed = began if how.ahead and (running or prompts) else now
         while coming and sent[coming[0]] + how.between_s <= formed:
             waiting.append(coming.popleft())
-        while whole > room and total + kept + pace > room and running + len(prompts) > 1:
+        while whole > room and total + prompt_tokens + pace > room and running + len(prompts) > 1:
             preemptions += 1
             if prompts:
                 request = prompts.pop()[0]
-                kept -= sizes[request]
+                prompt_tokens -= sizes[request]
             else:
                 last_in = max(ends, key=lambda item: admitted[item[1]])
                 ends.remove(last_in)
@@ -183,11 +183,11 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
             waiting.appendleft(request)
         while waiting and running + len(prompts) < how.sequences:
             request = waiting[0]
-            now_kept = total + kept + pace + sizes[request]
-            if (1 - how.reserved) * now_kept + how.reserved * (whole + full[request]) > room and running + len(prompts):
+            occupied = total + prompt_tokens + pace + sizes[request]
+            if (1 - how.reserved) * occupied + how.reserved * (whole + full[request]) > room and running + len(prompts):
                 break
             waiting.popleft()
-            kept += sizes[request]
+            prompt_tokens += sizes[request]
             whole += full[request]
             admissions += 1
             admitted[request] = admissions
@@ -227,7 +227,7 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
                 decoded += beside
             for request in finished:
                 prompts.popleft()
-                kept -= sizes[request]
+                prompt_tokens -= sizes[request]
                 if request in stopped:
                     # What is computed again gives what a decode step would.
                     left[request] -= 1

@@ -4,10 +4,11 @@ A step that mixes `n` new tokens of prompts with `b` decoding sequences is compo
 
     T = linear(n + b) + Σ attention(prompt tokens, cached tokens) + [decode(b, context) - decode(b, 1)]
 
-`linear` is all that does not depend on positions already cached, `attention` what a prompt takes beyond it. A step
-without a prompt
-is `decode(b, context)` itself. The sum follows from how kernels of a step share tokens: products run once for all of them,
-attention runs for prompts and decoding sequences apart (Agrawal et al., "Sarathi-Serve", OSDI 2024, section 3).
+`linear` is all that does not depend on positions already cached, `attention` what a prompt takes beyond it. A step without a
+prompt is `decode(b, context)` itself. Under speculative decoding with `k` guesses `decode` is a step that drafts and verifies
+them, `linear` is of `n + (k + 1) b` tokens, and what the draft takes at no context is added: `draft(b, 1)`. The sum follows
+from how kernels of a step share tokens: products run once for all of them, attention runs for prompts and decoding sequences
+apart (Agrawal et al., "Sarathi-Serve", OSDI 2024, section 3).
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class StepTable:
 
     def __init__(
         self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int, overhead: Overhead = NO_OVERHEAD,
-        waiting_w: float = 0.0, contexts: Sequence[int] = (),
+        waiting_w: float = 0.0, contexts: Sequence[int] = (), guesses: int = 0, drafting: Steps | None = None,
     ) -> None:  # fmt: skip
         """Fill the tables.
 
@@ -111,10 +112,12 @@ class StepTable:
             prompt: most tokens of a prompt.
             chunk: most tokens of a step.
             contexts: positions of decode steps between which is read; empty: a grid up to `length`.
+            guesses: tokens guessed for each decoding sequence, which `steps` verify in decode steps.
+            drafting: what the draft takes of decode steps; None: nothing.
         """
         batches = sorted({*_grid(1, 1, 2, batch, below=True), batch})
         contexts = list(contexts) or _grid(1, 128, 4, length)
-        tokens = _grid(1, 2, 2, min(chunk, batch * prompt) + batch)
+        tokens = _grid(1, 2, 2, min(chunk, batch * prompt) + batch * (guesses + 1))
         prompts = _grid(_SHORT, 2 * _SHORT, 2, min(prompt, chunk))
         cached = _grid(0, 1024, 4, prompt - chunk) if prompt > chunk else [0]
         decode = [Step.decode(b, c) for b in batches for c in contexts]
@@ -126,7 +129,12 @@ class StepTable:
         mean = np.log(np.maximum(upper_s, 1e-12) / np.maximum(steps_s, 1e-12)).mean()
         self.half_width = float(max(mean, np.log(steps_s / np.maximum(lower_s, 1e-12)).mean()))
         self.knows_energy = bool(np.isfinite(joules).all())
-        self.overhead, self.waiting_w = overhead, waiting_w
+        self.overhead, self.waiting_w, self.guesses = overhead, waiting_w, guesses
+        self._draft_s = self._draft_j = None
+        if drafting is not None:
+            drafts = [Step.decode(b, 1) for b in batches]
+            self._draft_s = _surface(batches, [1], drafting.seconds(drafts)[0].reshape(-1, 1))
+            self._draft_j = _surface(batches, [1], np.nan_to_num(drafting.energy_j(drafts)).reshape(-1, 1))
         parts = []
         for column in (steps_s, np.nan_to_num(joules)):
             line = Line([float(item) for item in tokens], column[n:m].tolist())
@@ -164,7 +172,11 @@ class StepTable:
     def mixed(self, batch: int, context: float, chunks: Sequence[tuple[int, int]], *, energy: bool = False) -> float:
         """Seconds (or joules) of a step of chunks of prompts (tokens, cached tokens) beside `batch` decoding sequences."""
         linear, attention = (self.linear_j, self.attention_j) if energy else (self.linear_s, self.attention_s)
-        total = linear(batch + sum(new for new, _ in chunks)) + sum(attention(new, old) for new, old in chunks)
+        total = linear(batch * (self.guesses + 1) + sum(new for new, _ in chunks))
+        total += sum(attention(new, old) for new, old in chunks)
+        draft = self._draft_j if energy else self._draft_s
+        if batch and draft is not None:
+            total += draft(batch, 1)
         if batch:
             line = (self.decode_j if energy else self.decode_s).at(batch)
             total += max(0.0, line(context) - line.y[0])
