@@ -36,7 +36,7 @@ function draw(view, answer) {
   const { answers, page } = view;
   const { nights, total, offset } = answer;
   if (!total) {
-    const command = el("code", { text: "kernelcast nightly PLAN.yaml" });
+    const command = el("code", { text: "kernelcast measure nightly PLAN.yaml" });
     const words = "A night measures where it matters, trains, and changes the model only for a better one: ";
     answers.replaceChildren(panel("No night yet", el("p", {}, words, command, ".")));
     page.say("No night yet");
