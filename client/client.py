@@ -74,16 +74,7 @@ class Client:
     ) -> None:
         if not timeout_s > 0 or not longest_wait_s >= 0 or retries < 0:
             raise ClientError("timeout_s must be above 0, retries and longest_wait_s at least 0")
-        headers = {"user-agent": f"kernelcast/{__version__}", "accept": "application/json"}
-        key = os.environ.get(KEY_VARIABLE, "").strip() if api_key is None else api_key
-        if key:
-            if not _KEY.fullmatch(key):
-                # The key itself is not shown: messages end in logs.
-                raise ClientError(
-                    "the API key holds a character that keys do not have, such as a space or a line's end"
-                )
-            headers["authorization"] = f"Bearer {key}"
-        self._connections = Connections(url, headers, timeout_s, retries, longest_wait_s, ssl_context)
+        self._connections = Connections(url, _headers(api_key), timeout_s, retries, longest_wait_s, ssl_context)
 
     def __repr__(self) -> str:
         return f"Client({self._connections.url!r})"
@@ -223,9 +214,8 @@ class Client:
     ) -> list[ServingPrediction]:  # fmt: skip
         """The same under several numbers of requests under way, at most 16, in one request."""
         request = _model(model) | {"device": device, "input_tokens": input_tokens, "output_tokens": output_tokens}
-        return self._post(
-            "/v1/llm/predict", request | {"concurrency": list(concurrency)} | others, ServingPredictions
-        ).services
+        loads = {"concurrency": list(concurrency)} | others
+        return self._post("/v1/llm/predict", request | loads, ServingPredictions).services
 
     def llm_plan(
         self, model: str | Mapping[str, Any], *, devices: Sequence[str], gpus: int, input_tokens: float, output_tokens: float,
@@ -256,6 +246,22 @@ class Client:
 
     def _post_bytes(self, path: str, body: bytes, kind: type[_Answer]) -> _Answer:
         return _decoded(self._connections.ask("POST", path, body).body, kind, path)
+
+
+def _headers(api_key: str | None) -> dict[str, str]:
+    """The headers of every request, with the key that is given or in the environment.
+
+    Raises:
+        ClientError: the key has a character that keys do not have.
+    """
+    headers = {"user-agent": f"kernelcast/{__version__}", "accept": "application/json"}
+    key = os.environ.get(KEY_VARIABLE, "").strip() if api_key is None else api_key
+    if key:
+        if not _KEY.fullmatch(key):
+            # The key itself is not shown: messages end in logs.
+            raise ClientError("the API key holds a character that keys do not have, such as a space or a line's end")
+        headers["authorization"] = f"Bearer {key}"
+    return headers
 
 
 def _model(model: str | Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,9 @@ def test_the_keyboard_alone_is_enough(visit):
     assert page.fields()["view"] == "sweep"
     press("End")
     press("Home")
+    assert focused() == "tab-llm"
+    press("ArrowRight")
+    press("ArrowRight")
     assert focused() == "tab-predict"
     press(" ")
     page.settle()

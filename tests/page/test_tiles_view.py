@@ -28,7 +28,8 @@ def test_the_ranking_is_that_of_the_service(visit):
     page = visit(TILES + "&tiles.top=5")
     answer = answer_of(page)
     assert rows(page).count() == len(answer["ranked"]) == 5
-    assert page.tab.locator(".badge").count() == min(answer["tied"], 5)
+    # Where all that are shown are tied, the sentence above them says so, and no line is marked.
+    assert page.tab.locator(".badge").count() == (answer["tied"] if 1 < answer["tied"] < 5 else 0)
     assert f"{answer['considered']} configurations considered" in page.tab.locator(".lead").inner_text()
     assert answer["method"] in page.tab.locator(".lead").inner_text()
     best = answer["ranked"][0]
@@ -75,7 +76,7 @@ def test_own_configurations_that_are_wrong_are_refused_at_their_field(visit):
         ("[{", "This is no JSON"),
         ('[{"tile_m": 64}, {"tile_z": 3}]', "tile_z of configuration 2: gemm has no config 'tile_z'"),
         ("[]", "at least one configuration"),
-        ("[3]", "configuration 1: must be an object"),
+        ("[3]", "configuration 1: a configuration must be an object"),
     ):
         box.fill(text)
         error.filter(has_text=words).wait_for()
