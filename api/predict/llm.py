@@ -234,7 +234,7 @@ def _is_number(value: Any) -> bool:
 
 def _first_wrong(value: Any) -> Any:
     """Of a list, the first that is no number; else the value itself."""
-    return next((one for one in value if not _is_number(one)), value) if isinstance(value, list) else value
+    return next((item for item in value if not _is_number(item)), value) if isinstance(value, list) else value
 
 
 def _is_text(value: Any) -> bool:

@@ -10,14 +10,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
 
 from ...features.batch.cases import Strings
 from ..metrics import POWER_BANDS, Mask, Metrics
-from .scoring import Scored
+
+if TYPE_CHECKING:
+    from .scoring import Scored
 
 TABLE = Path(__file__).with_suffix(".yaml")
 

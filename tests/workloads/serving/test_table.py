@@ -111,7 +111,8 @@ def test_nearly_every_public_row_is_a_question() -> None:
     import pyarrow.parquet as pq
 
     refused = 0
-    rows = pq.read_table(TABLE, columns=list(COLUMNS)).to_pylist()
+    there = [name for name in COLUMNS if name in pq.read_schema(TABLE).names]
+    rows = pq.read_table(TABLE, columns=there).to_pylist()
     for row in rows:
         try:
             request_of(row)
