@@ -139,7 +139,8 @@ def test_a_comparison_is_downloaded_as_picture_and_numbers(visit, tmp_path):
 
 
 def test_why_two_devices_have_the_same_answer_is_said(visit):
-    page = visit("#/compare?family=elementwise&variant=add&dtype=fp32&sizes.rows=4096&sizes.cols=4096&among=v100-sxm-16gb,v100-sxm-32gb,h200")
+    add = "family=elementwise&variant=add&dtype=fp32&sizes.rows=4096&sizes.cols=4096"
+    page = visit(f"#/compare?{add}&among=v100-sxm-16gb,v100-sxm-32gb,h200")
     words = page.tab.get_by_text("have the same answer").inner_text()
     assert "16 GB" in words
     assert "32 GB" in words
