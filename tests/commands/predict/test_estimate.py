@@ -43,7 +43,7 @@ def test_a_configuration_of_ones_own(run, fake, config):
         )
         answer = json.loads(done.out)["estimates"][0]
         assert answer["model"] == config.parent.name
-        assert answer["step"] == [{"count": 4, "new_tokens": 1, "context": 100}]
+        assert answer["step"] == [{"count": 4, "new_tokens": 1, "context": 100, "scored": 1}]
         assert answer["tokens_per_s"]["value"] == pytest.approx(4 / answer["latency_s"]["value"])
         assert answer["memory"]["fits"] is True
         assert answer["memory"]["cache_per_token_b"] == 4 * 2 * 2 * 32 * 2
