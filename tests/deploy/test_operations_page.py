@@ -51,7 +51,7 @@ def test_keys_are_made_and_the_service_is_asked(
     folder: Path, serving: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
-    (make,) = [words for words in lines() if words[:2] == ["kernelcast", "keys"]]
+    (make,) = [words for words in lines() if words[:3] == ["kernelcast", "serve", "keys"]]
     assert cli.main(make[1:]) == 0
     key = capsys.readouterr().out.split()[0]
     curl = shutil.which("curl")
@@ -72,7 +72,8 @@ def test_keys_are_made_and_the_service_is_asked(
 
 def test_every_option_of_serve_is_one() -> None:
     command = typer.main.get_command(app)
-    serves = [words[1:] for words in lines() if words[:2] == ["kernelcast", "serve"]]
+    groups = ("keys", "models")
+    serves = [words[1:] for words in lines() if words[:2] == ["kernelcast", "serve"] and not {*words[2:3]} & {*groups}]
     assert len(serves) == 4
     for words in serves:
         with command.make_context("kernelcast", list(words)) as context:
@@ -85,8 +86,8 @@ def test_models_are_promoted_and_backed_up(folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv(HOME_ENV, str(folder / "home"))
     monkeypatch.delenv(URI_ENV, raising=False)
     monkeypatch.delenv(ARTIFACT_ROOT_ENV, raising=False)
-    commands = [words for words in lines() if words[:2] == ["kernelcast", "models"]]
-    assert [words[2] for words in commands] == ["list", "promote", "register", "promote", "versions"]
+    commands = [words for words in lines() if words[:3] == ["kernelcast", "serve", "models"]]
+    assert [words[3] for words in commands] == ["list", "promote", "register", "promote", "versions"]
     for words in commands:
         assert cli.main(words[1:]) == 0, f"{words}: {capsys.readouterr().err}"
     assert "champion" in capsys.readouterr().out
