@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..files import home_dir
 from ..models.family_model.artifact import CHAMPION_POINTER, default_model_dir
@@ -16,6 +16,8 @@ from ..models.predict.predictor import ArtifactPredictor, load_predictor
 if TYPE_CHECKING:
     from ..workloads.mlir.predictor import ModulePredictor
     from ..workloads.serving.predict import ServingPredictor
+
+_Predictor = TypeVar("_Predictor")
 
 _MOST = 4
 """Models that stay loaded beside each other; the one loaded first goes first."""
@@ -32,15 +34,13 @@ class _Model:
         directory: Where it was read from.
         state: Its manifest when it was read. A manifest has the checksums of all files, so that it changes with each of them.
         predictor: The predictor of kernels.
-        programs: That of MLIR programs, once one was asked about.
-        services: That of services, likewise.
+        others: Predictors that build on that one, by the function that makes them.
     """
 
     directory: Path
     state: _State
     predictor: ArtifactPredictor
-    programs: ModulePredictor | None = None
-    services: ServingPredictor | None = None
+    others: dict[Callable[[ArtifactPredictor], Any], Any] = field(default_factory=dict)
 
 
 _models: dict[tuple[Path | None, Path, _State], _Model] = {}
@@ -68,11 +68,7 @@ def programs(model: Path | str | None) -> ModulePredictor:
     # Imported late, as what follows below: most of what asks about kernels never needs it.
     from ..workloads.mlir.predictor import load_module_predictor
 
-    item = _model(model)
-    with _lock:
-        if item.programs is None:
-            item.programs = load_module_predictor(item.predictor)
-        return item.programs
+    return _built_on(model, load_module_predictor)
 
 
 def services(model: Path | str | None) -> ServingPredictor:
@@ -83,11 +79,17 @@ def services(model: Path | str | None) -> ServingPredictor:
     """
     from ..workloads.serving.predict import ServingPredictor
 
+    return _built_on(model, ServingPredictor)
+
+
+def _built_on(model: Path | str | None, make: Callable[[ArtifactPredictor], _Predictor]) -> _Predictor:
+    """The predictor that `make` builds on a model's, built by the first call."""
     item = _model(model)
     with _lock:
-        if item.services is None:
-            item.services = ServingPredictor(item.predictor)
-        return item.services
+        if make not in item.others:
+            item.others[make] = make(item.predictor)
+        result: _Predictor = item.others[make]
+        return result
 
 
 def _model(model: Path | str | None) -> _Model:

@@ -39,16 +39,11 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
     return result
 
 
+QUESTION = {"family": "copy", "dtype": "fp32", "sizes": {"rows": 64, "cols": 64}, "threads": 1, "devices": [CPU]}
+
+
 def like(client: Any, **changes: Any) -> httpx.Response:
-    body = {
-        "family": "copy",
-        "dtype": "fp32",
-        "sizes": {"rows": 64, "cols": 64},
-        "threads": 1,
-        "devices": [CPU],
-        "dim": "cols",
-    }
-    body |= changes
+    body = QUESTION | {"dim": "cols"} | changes
     result: httpx.Response = client.request("POST", LIKE_PATH, json={k: v for k, v in body.items() if v is not ...})
     return result
 
@@ -163,13 +158,7 @@ def test_the_document_describes_the_routes_and_its_examples_hold(browse: Any) ->
 
 
 def nearest(client: Any, **changes: Any) -> httpx.Response:
-    body = {
-        "family": "copy",
-        "dtype": "fp32",
-        "sizes": {"rows": 64, "cols": 64},
-        "threads": 1,
-        "devices": [CPU],
-    } | changes
+    body = QUESTION | changes
     result: httpx.Response = client.request("POST", f"{PATH}/nearest", json=body)
     return result
 
