@@ -44,6 +44,7 @@ class Prediction(msgspec.Struct, frozen=True):
     bound: Bound
     breakdown: Annotated[dict[str, float], Meta(description="Seconds that each limit alone would take")]
     method: Method
+    timing: Timing
     in_domain: InDomain
     notes: Notes
 
@@ -91,6 +92,9 @@ class Columns(msgspec.Struct, frozen=True):
     energy_j: Annotated[Intervals | None, Meta(description="Energy of one run; null where no row's is known")]
     bound: Annotated[Words, Meta(description="The limit that binds on paper: compute, dram, cache, launch")]
     method: Annotated[Words, Meta(description="How the prediction came about, with any stand-in")]
+    timing: Annotated[
+        Words, Meta(description="What the times contain: device, the kernel alone; call, with its launch")
+    ]
     in_domain: Annotated[list[bool], Meta(description="Whether the model was trained on cases like each row")]
     notes: Annotated[
         list[RowNotes], Meta(description="Why rows are out of domain, and other cautions; equal ones together")

@@ -72,6 +72,7 @@ def prediction_answer(spec: KernelSpec, device: str, prediction: Prediction) -> 
         bound=prediction.bound,
         breakdown=dict(prediction.breakdown),
         method=prediction.method,
+        timing=prediction.timing,
         in_domain=prediction.in_domain,
         notes=list(prediction.notes),
     )

@@ -53,6 +53,7 @@ def columns_answer(family: str, predictions: Predictions) -> answers.Columns:
         energy_j=known_columns(predictions.targets["energy_j"]),
         bound=text_column(predictions.bound),
         method=text_column(predictions.method),
+        timing=text_column(predictions.timings),
         in_domain=predictions.in_domain.tolist(),
         notes=_group_notes(predictions.notes),
     )

@@ -49,6 +49,7 @@ class TrainingSupport:
         is_learned: Whether a learned model applies to latency.
         is_unseen: Whether the interval of latency is that of a device never measured.
         method: How latency is answered, in words.
+        timing: What the time contains, one of `kernel.TIMINGS`.
         novelty: Number of the category's labels never seen in training.
         warnings: What the prediction's notes say of it.
         fallback_warning: What they say where there is nothing else to say; None where it was measured like this.
@@ -63,6 +64,7 @@ class TrainingSupport:
     is_learned: bool
     is_unseen: bool
     method: str
+    timing: str
     novelty: float
     warnings: tuple[str, ...]
     fallback_warning: str | None
@@ -282,6 +284,7 @@ def training_support(
         is_learned=regimes["latency"] != "unseen_kind",
         is_unseen=regimes["latency"] == "unseen_device",
         method=_method(regressor, category, read, regimes["latency"], schema.impls),
+        timing=read.timing or "device",
         novelty=novelty,
         warnings=tuple(warnings),
         fallback_warning=_never_together(schema, label, read_as) if novelty > 0 else None,

@@ -105,7 +105,7 @@ def law_predictions(
     return Predictions(
         targets=dict(zip(TARGETS, (latency, power, energy), strict=True)), coverage=coverage, method=[METHOD] * n,
         in_domain=np.zeros(n, dtype=np.bool_), notes=notes, bound=paper.binding(), breakdown=paper.bounds_s,
-        regimes=["unseen_kind"] * n,
+        regimes=["unseen_kind"] * n, timings=["device"] * n,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +33,7 @@ class Prediction:
         bound: The limit that binds on paper.
         breakdown: Every limit in seconds.
         regime: The regime of its latency, one of `intervals.REGIMES`.
+        timing: What the time contains, one of `kernel.TIMINGS`: the kernel alone, or a call of it.
     """
 
     latency_s: Interval
@@ -45,6 +46,7 @@ class Prediction:
     bound: str
     breakdown: Mapping[str, float]
     regime: str
+    timing: str = field(default="device", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Predictions:
         bound: The limit that binds on paper.
         breakdown: Every limit in seconds, by name.
         regimes: The regime of its latency.
+        timings: What the time contains, one of `kernel.TIMINGS`.
     """
 
     targets: Mapping[str, TargetColumns]
@@ -70,6 +73,7 @@ class Predictions:
     bound: Sequence[str]
     breakdown: Mapping[str, Floats]
     regimes: Sequence[str] | Strings
+    timings: Sequence[str]
 
     @classmethod
     def joined(cls, parts: Sequence[Predictions]) -> Predictions:
@@ -84,6 +88,7 @@ class Predictions:
             bound=[word for part in parts for word in part.bound],
             breakdown={name: np.concatenate([part.breakdown[name] for part in parts]) for name in first.breakdown},
             regimes=np.concatenate([np.asarray(part.regimes) for part in parts]),
+            timings=[word for part in parts for word in part.timings],
         )
 
     def __len__(self) -> int:
@@ -95,11 +100,13 @@ class Predictions:
             name: TargetColumns(column.value[index], column.lower[index], column.upper[index])
             for name, column in self.targets.items()
         }
-        method, notes, bound, regimes = (
-            [words[i] for i in index] for words in (self.method, self.notes, self.bound, self.regimes)
+        method, notes, bound, regimes, timings = (
+            [words[i] for i in index] for words in (self.method, self.notes, self.bound, self.regimes, self.timings)
         )
         limits = {name: column[index] for name, column in self.breakdown.items()}
-        return Predictions(targets, self.coverage, method, self.in_domain[index], notes, bound, limits, regimes)
+        return Predictions(
+            targets, self.coverage, method, self.in_domain[index], notes, bound, limits, regimes, timings
+        )
 
     def row(self, i: int) -> Prediction:
         """The prediction of case `i`."""
@@ -108,7 +115,7 @@ class Predictions:
                    for name, column in self.targets.items()}  # fmt: skip
         limits = {name: column[here] for name, column in self.breakdown.items()}
         single = Predictions(targets, self.coverage, self.method[here], self.in_domain[here], self.notes[here],
-                             self.bound[here], limits, self.regimes[here])  # fmt: skip
+                             self.bound[here], limits, self.regimes[here], self.timings[here])  # fmt: skip
         return single.rows()[0]
 
     def rows(self) -> list[Prediction]:
@@ -124,10 +131,10 @@ class Predictions:
         limits = zip(*(column.tolist() for column in self.breakdown.values()), strict=True)
         return [
             Prediction(seconds, watts, joules, self.coverage, method, inside, notes, bound,
-                       dict(zip(names, limit_s, strict=True)), str(regime))
-            for seconds, watts, joules, method, inside, notes, bound, limit_s, regime in zip(
+                       dict(zip(names, limit_s, strict=True)), str(regime), timing=timing)
+            for seconds, watts, joules, method, inside, notes, bound, limit_s, regime, timing in zip(
                 latency, power, energy, self.method, self.in_domain.tolist(), self.notes, self.bound, limits, self.regimes,
-                strict=True)
+                self.timings, strict=True)
         ]  # fmt: skip
 
 

@@ -158,6 +158,7 @@ class FamilyPredictor:
             bound=work.binding(),
             breakdown=work.bounds_s,
             regimes=[record.support.answer_regime["latency"] for record in by_case],
+            timings=[record.support.timing for record in by_case],
         )
 
     def estimate(self, cases: Cases) -> RawEstimates:

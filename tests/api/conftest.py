@@ -61,6 +61,7 @@ class FakePredictor:
             bound=paper.binding(),
             breakdown={name: paper.bounds_s[name] for name in BOUNDS},
             regimes=["seen"] * n,
+            timings=["device"] * n,
         )
 
 

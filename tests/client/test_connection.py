@@ -16,7 +16,8 @@ from kernelcast.client import Client, ClientError
 
 PREDICTION = {
     "family": "gemm", "device": "d", "latency_s": {"value": 1.0, "lower": 0.5, "upper": 2.0}, "power_w": None,
-    "energy_j": None, "coverage": 0.9, "bound": "dram", "breakdown": {"dram": 0.4}, "method": "m", "in_domain": True,
+    "energy_j": None, "coverage": 0.9, "bound": "dram", "breakdown": {"dram": 0.4}, "method": "m", "timing": "device",
+    "in_domain": True,
     "notes": [], "a_field_of_a_newer_service": 1,
 }  # fmt: skip
 

@@ -82,7 +82,15 @@ def test_fresh_rows_hold_what_the_predictor_says() -> None:
             n = len(cases)
             latency = TargetColumns(np.full(n, 2.0), np.full(n, 1.5), np.full(n, 2.5))
             return Predictions(
-                {"latency_s": latency}, coverage, [""] * n, np.ones(n, bool), [()] * n, [""] * n, {}, [""] * n
+                {"latency_s": latency},
+                coverage,
+                [""] * n,
+                np.ones(n, bool),
+                [()] * n,
+                [""] * n,
+                {},
+                [""] * n,
+                ["device"] * n,
             )
 
     cases = Cases.from_specs([KernelSpec.of("softmax", "fp16", rows=8, cols=8)] * 3, ["nvidia-t4"] * 3)
