@@ -59,6 +59,7 @@ class FamilyModel:
         measured: For each target the words of what was measured where (`category.measured_label`), with the training rows
             of each; None in a model that did not count them.
         largest: The largest sizes there, and how products were aligned.
+        vectors: As what products with a vector were measured (`vector_products.vector_labels`); None: nobody looked.
         free: The graph of the scale-free trees; None where there is none.
         shift: Added to ln(latency) on devices never measured.
         analytic: The analytic model that latency is a ratio to; None where it is a ratio to the lower bound.
@@ -77,6 +78,7 @@ class FamilyModel:
     n_rows: int
     measured: Mapping[str, Mapping[str, int | None]]
     largest: Largest
+    vectors: tuple[str, ...] | None = None
     free: int | None = None
     shift: float = 0.0
     analytic: AnalyticModel | None = None
@@ -236,6 +238,7 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
             n_rows=int(finite(entry["n_rows"], 1)),
             measured=measured_rows(entry),
             largest=entry["largest"],
+            vectors=None if entry.get("vectors") is None else tuple(entry["vectors"]),
             free=_graph(entry["free"], len(entry["graphs"])),
             shift=finite(entry["shift"]),
             analytic=AnalyticModel.from_json(entry["analytic"]) if entry.get("analytic") else None,
@@ -266,7 +269,7 @@ def _to_json(family: str, model: FamilyModel, store: StoreGraph) -> dict[str, An
         "domain": model.domain.to_json(), "devices": model.devices, "kinds": model.kinds,
         "median_log_ratio": model.median_log_ratio, "n_rows": model.n_rows,
         "measured": {target: dict(rows) for target, rows in model.measured.items()},
-        "largest": model.largest,
+        "largest": model.largest, "vectors": model.vectors,
         "adaptations": _adaptations(model),
         "free": model.free, "shift": model.shift,
         "analytic": model.analytic.to_json() if model.analytic else None,

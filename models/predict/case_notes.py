@@ -11,6 +11,7 @@ from ...features.batch.cases import Cases, Floats
 from ...features.vector.extract import Features
 from ..family_model.artifact import FamilyModel
 from ..family_model.domain import alignment
+from ..family_model.vector_products import SIDES
 from .in_domain import CategoryRecord
 
 
@@ -50,12 +51,25 @@ def notes(
             lines.append(record.support.fallback_warning)
         if novelty.excess[i] > 0:
             lines.append(
-                _too_large(cases, record, i)
+                _vector(cases, record, i)
+                or _too_large(cases, record, i)
                 or _unaligned(cases, record, i)
                 or model.domain.farthest(features, i, novelty.tiles[i])
             )
         every[i] = tuple(lines)
     return every
+
+
+def _vector(cases: Cases, record: CategoryRecord, i: int) -> str | None:
+    """That a case is a product with a vector as none was measured, in words."""
+    for side, is_unknown in zip(SIDES, record.support.unknown_vectors, strict=True):
+        if is_unknown and side in cases.sizes and cases.sizes[side][i] == 1:
+            read = record.inputs.features.read
+            return (
+                f"products with {side} 1 were not measured in {read.dtype} by {read.impl or 'any impl'} on {read.device}; "
+                "memory bounds the answer"
+            )
+    return None
 
 
 def _too_large(cases: Cases, record: CategoryRecord, i: int) -> str | None:

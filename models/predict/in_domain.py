@@ -29,6 +29,7 @@ from ..family_model.domain import alignment_limits, size_limits
 from ..family_model.family_regressor import CategoryInputs, Source, covered_targets
 from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
 from ..family_model.utilisation import POWERED_KIND
+from ..family_model.vector_products import unknown_sides
 
 SCALED_BOUND = "scaled bound"
 """Method where no learned model applies: the lower bound times the family's median ratio to it."""
@@ -55,6 +56,7 @@ class TrainingSupport:
         fallback_warning: What they say where there is nothing else to say; None where it was measured like this.
         alignments: Least and most common alignment of measured products, see `domain.alignment`.
         largest_sizes: Largest measured size per dimension, shape `(n_dims,)`; inf where nothing was measured.
+        unknown_vectors: Along which sides products with a vector were never measured, see `vector_products.unknown_sides`.
     """
 
     own_regime: Mapping[str, str]
@@ -70,6 +72,7 @@ class TrainingSupport:
     fallback_warning: str | None
     alignments: tuple[float, float]
     largest_sizes: Floats
+    unknown_vectors: tuple[bool, bool]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -92,6 +95,7 @@ class RecordColumns:
         log_floor_s: ln of the least time of a call that the device file says, -inf where it says none.
         least_alignment: Least common alignment of measured products.
         most_alignment: Most common alignment of them.
+        unknown_vectors: Along which sides products with a vector were never measured, shape `(2, n)`.
         largest_sizes: Largest measured sizes, shape `(n_dims, n)`.
     """
 
@@ -101,6 +105,7 @@ class RecordColumns:
     log_floor_s: Floats
     least_alignment: Floats
     most_alignment: Floats
+    unknown_vectors: Floats
     largest_sizes: Floats
 
     @classmethod
@@ -114,7 +119,7 @@ class RecordColumns:
     def of_rows(cls, table: Floats) -> RecordColumns:
         """The columns in the rows of a table, in the order of the attributes."""
         limit_w, memory_b, learned, log_floor_s, least, most = table[:6]
-        return cls(limit_w, memory_b, learned, log_floor_s, least, most, table[6:])
+        return cls(limit_w, memory_b, learned, log_floor_s, least, most, table[6:8], table[8:])
 
 
 class ScoreRows(dict[float, Floats]):
@@ -189,7 +194,7 @@ class CategoryRecord:
         memory_b = device.fact("memory_b") or math.inf
         numbers = np.array(
             [limit_w, memory_b, support.is_learned, _log_call_floor_s(inputs.features, support), *support.alignments,
-             *support.largest_sizes]
+             *support.unknown_vectors, *support.largest_sizes]
         )  # fmt: skip
         columns = RecordColumns.of_rows(numbers[:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
@@ -290,6 +295,7 @@ def training_support(
         fallback_warning=_never_together(schema, label, read_as) if novelty > 0 else None,
         alignments=alignment_limits(category, model.largest),
         largest_sizes=size_limits(category, model.largest, family.dim_names),
+        unknown_vectors=unknown_sides(read, read_as, model.vectors),
     )
 
 

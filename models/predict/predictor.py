@@ -36,6 +36,7 @@ from ..family_model.intervals import (
     interval_rows,
 )
 from ..family_model.utilisation import UtilisationModel
+from ..family_model.vector_products import bound_by_streams, unknown_vectors
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, training_support
 from .law import cases_by_law, with_law
@@ -130,6 +131,7 @@ class FamilyPredictor:
         excess, tiles = model.domain.excess(query.features)
         unaligned = alignment_excess(cases.sizes, columns.least_alignment, columns.most_alignment)
         excess, learned = np.maximum(excess, larger) + unaligned, all(record.support.is_learned for record in records)
+        excess = np.where(unknown_vectors(cases, columns.unknown_vectors), 1.0, excess)
         if not learned:
             excess = np.where(columns.learned > 0, excess, 0.0)
         adapted = any(record.adaptations for record in records)
@@ -174,14 +176,8 @@ class FamilyPredictor:
         return self._estimate(query, records, columns, larger, with_points=True)[0]
 
     def _estimate(
-        self,
-        query: Query,
-        records: Sequence[CategoryRecord],
-        columns: RecordColumns,
-        larger: Floats,
-        *,
-        with_points: bool,
-    ) -> tuple[RawEstimates, list[Floats]]:
+        self, query: Query, records: Sequence[CategoryRecord], columns: RecordColumns, larger: Floats, *, with_points: bool
+    ) -> tuple[RawEstimates, list[Floats]]:  # fmt: skip
         """Own answers where a case's like was measured on its device, else transferred ones; and the sizes of errors.
 
         `larger` is the `log2_excess` of the cases. The sizes are a column for each of `_scale_graphs` that is there.
@@ -219,6 +215,8 @@ class FamilyPredictor:
         if is_transferred:
             freely = errors[free[0]][:, 0] if free else None
             self._transfer(query, records, logs, freely, parts if with_points else None, near_duplicate)
+        if (vectors := unknown_vectors(query.cases, columns.unknown_vectors)).any():
+            bound_by_streams(logs["latency"], scales[0], query.features.work, vectors)
         logs["latency"] = np.maximum(logs["latency"], columns.log_floor_s)
         if not with_points:
             return RawEstimates(logs, {}, {}, near_duplicate, columns.limit_w), scales

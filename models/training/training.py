@@ -26,6 +26,7 @@ from ..family_model.artifact import Artifact, FamilyModel, TargetModel, save_art
 from ..family_model.domain import Domain, largest_sizes
 from ..family_model.intervals import NEAR_DUPLICATE, power_limits_of
 from ..family_model.utilisation import POWERED_KIND, PowerRows, UtilisationModel
+from ..family_model.vector_products import vector_labels
 from ..metrics import error_summary
 from ..regressor import Matrix, Progress, Regressor, get_regressor, no_progress, training_threads
 from .fitting import MIN_ROWS, Answers, TrainingTable, fit, hold_out, log_errors
@@ -229,6 +230,7 @@ def _train_family(
         n_rows=len(rows),
         measured=measured_by_target(table),
         largest=largest_sizes(table.rows.cases),
+        vectors=vector_labels(table.rows.cases),
         free=len(final.graphs) if free else None,
         shift=0.0 if left_out is None else left_out.shift,
         analytic=final.analytic,
