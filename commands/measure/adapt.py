@@ -21,10 +21,9 @@ from .. import console
 from .characterize import wants_gpu
 from .collect import thread_counts
 from .night_setup import NIGHT_RUNNING, SUCCESSFUL, characterise_cpu, characterise_gpu, night_setup
-from .this_machine import device_of_kind, refuse_other_machine, this_device, this_gpu
+from .this_machine import device_of_kind, refuse_other_of_night, this_device, this_gpu
 
 if TYPE_CHECKING:
-    from ...nightly.context import Night
     from ...nightly.open_night import NightSetup
     from ...nightly.record.record import NightRecord
 
@@ -118,7 +117,7 @@ def run_adaptation(setup: NightSetup, *, promote: bool, fresh: bool = False) -> 
 
     with console.progress_bar() as show:
         night = open_night(setup, show, fresh=fresh)
-        _refuse_other(night)
+        refuse_other_of_night(night)
         stored = len(night.blocks())
         if stored:
             console.note(f"resuming adaptation {night.record.id}: {stored} blocks of rows are stored")
@@ -129,15 +128,6 @@ def run_adaptation(setup: NightSetup, *, promote: bool, fresh: bool = False) -> 
             console.note(f"what was measured is stored; run the same command again to resume adaptation {stopped}")
             raise KeyboardInterrupt from stopped
     return record, calibrated_model(night)
-
-
-def _refuse_other(night: Night) -> None:
-    """Raises SpecError: the rows of the device were measured on another machine."""
-    if night.plan.rehearsal:
-        return
-    device = night.devices.get(night.measurer.devices[0])
-    reader = this_gpu(device.name, 0, night.devices)[1] if device.kind == "gpu" else None
-    refuse_other_machine(night.store, device, reader)
 
 
 def _on_gpu(gpu: bool | None, device: str | None, known: Catalogue) -> bool:

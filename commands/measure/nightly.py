@@ -11,6 +11,7 @@ import typer
 from ...features.errors import SpecError
 from .. import console
 from .night_setup import NIGHT_RUNNING, SUCCESSFUL, night_setup
+from .this_machine import refuse_other_of_night
 
 if TYPE_CHECKING:
     from ...nightly.open_night import NightSetup
@@ -114,6 +115,7 @@ def _run(
     try:
         with night_lock(nights_dir(), plan.name), console.progress_bar() as tell:
             night = open_night(night_setup(plan, device_files), tell, resume=resume, from_stage=from_stage, fresh=new)
+            refuse_other_of_night(night)
             record = run_night(night)
     except NightRunningError as running:
         console.failed(str(running))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ...collectors.meters.nvml import NvmlReader
     from ...datasets.store.store import Store
     from ...features.device import Catalogue, Device
+    from ...nightly.context import Night
 
 _CPU_IDENTITY = ("cpu_model", "cpu_family", "cpu_model_number", "cores")
 """Facts of a CPU that stay when it is restarted, and that another CPU has otherwise."""
@@ -117,3 +118,16 @@ def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None
                 "give another --store",
                 field="device",
             )
+
+
+def refuse_other_of_night(night: Night) -> None:
+    """The same for the device of a night that measures on this machine.
+
+    Raises:
+        SpecError: the rows of the device were measured on another machine.
+    """
+    if night.plan.collector not in ("cpu", "gpu"):
+        return
+    device = night.devices.get(night.measurer.devices[0])
+    reader = this_gpu(device.name, 0, night.devices)[1] if device.kind == "gpu" else None
+    refuse_other_machine(night.store, device, reader)

@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from kernelcast.collectors import host
+from kernelcast.datasets.rows.schema import Measurement, Provenance
 from kernelcast.datasets.shipped import SHIPPED_DIR
+from kernelcast.datasets.store.store import Store
+from kernelcast.features.kernel import KernelSpec
 from kernelcast.nightly.record.folders import nights_dir
 from kernelcast.nightly.record.record import NightRecord, StageRecord
 
@@ -89,3 +93,15 @@ def test_the_list_of_nights(run) -> None:
     listed = json.loads(run("nights", "--json", "--most", 1).out)
     assert [(item["outcome"], item["rows"], item["minutes"]) for item in listed] == [("promoted", 7, 1.0)]
     assert json.loads(run("nights", "--json", "--plan", "other").out) == []
+
+
+def test_a_night_on_another_machine_than_the_rows_of_its_device_is_refused(run, tmp_path: Path) -> None:
+    store = Store(tmp_path / "rows")
+    spec = KernelSpec.of("softmax", "fp32", impl="torch", threads=1, rows=64, cols=64)
+    facts = host.machine_facts(DEVICE) | {"cpu_model": "Another CPU"}
+    store.append([Measurement(spec, DEVICE, "unsupported", "b0")], Provenance("b0", facts))
+    path = tmp_path / "p.yaml"
+    path.write_text(f"minutes: 1\ndevice: {DEVICE}\nfamilies: [softmax]\nthreads: [1]\nstore: {tmp_path / 'rows'}\n")
+    message = run("nightly", path).error
+    assert f"{DEVICE} is not the machine that was measured under this name (cpu_model Another CPU before" in message
+    assert len(store.files()) == 1
