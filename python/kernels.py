@@ -11,6 +11,7 @@ from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..features.kernel import families as known_families
 from ..features.spec_io.reading import read_bare_spec
+from ..models.predict.named_impl import check_impl, check_specs
 from ..models.predict.predictor import ArtifactPredictor
 from ..workloads.compare import devices as side_by_side
 from ..workloads.compare import rank as ranking
@@ -88,6 +89,7 @@ def predict(
         raise SpecError(f"{missing} is missing; a prediction needs a family, a device and a dtype", field=missing)
     spec = KernelSpec.of(family, dtype, **sizes_and_settings)
     predictor = load(model)
+    check_specs(predictor, [spec])
     if isinstance(device, str):
         name = predictor.devices.get(device).name
         return Answer.of(spec, name, predictor.predict([spec], [name], coverage=coverage)[0])
@@ -132,6 +134,7 @@ def _read_row(
         fields = {name: getattr(value, "item", lambda value=value: value)() for name, value in row.items()}
         question = {name: value for name, value in fields.items() if name != "device"}
         spec = read_bare_spec(nested(question), (), BARE_FIELDS, BARE_NEEDED)
+        check_impl(predictor, spec.family, spec.impl)
         return [(question, spec, item) for item in common or [predictor.devices.get(fields["device"])]]
     except SpecError as error:
         field = error.field or ""

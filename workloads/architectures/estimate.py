@@ -11,6 +11,7 @@ from ...features.device import Device
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
+from ...models.predict.named_impl import check_name
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..streamed_weights import streamed, weights_b
 from ..units import joules, plain, seconds, with_ends
@@ -75,11 +76,20 @@ def estimate(
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
     routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
 ) -> Estimate:  # fmt: skip
-    """What a step of a model costs; arguments and errors are those of `estimate_steps`."""
-    return estimate_steps(
+    """What a step of a model costs; arguments and errors are those of `estimate_steps`.
+
+    Raises:
+        SpecError: likewise, or nothing in the step was measured in any version of the library `impl`.
+    """
+    result = estimate_steps(
         predictor, facts, [step], device, formats=formats, plan=plan, impl=impl, threads=threads,
         fused_attention=fused_attention, routing=routing, coverage=coverage, training=training,
     )[0]  # fmt: skip
+    if impl:
+        families = dict.fromkeys(part.kernel.spec.family for part in result.whole.parts)
+        known = dict.fromkeys(name for family in families for name in predictor.impls(family))
+        check_name(impl, list(known), "kernel of the step")
+    return result
 
 
 def estimate_steps(
