@@ -25,10 +25,7 @@ def compare(
     family: names.Family,
     words: names.Words = None,
     device: names.Devices = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DEVICE=PRICE", help="Price of an hour, for the cost of calls; may be given again."),
-    ] = None,
+    price: console.Prices = None,
     top: Annotated[int | None, typer.Option(min=1, help=f"Devices to list; default: those named, or {_SHOWN}.")] = None,
     model: console.Model = None,
     coverage: console.Coverage = 0.9,
@@ -42,12 +39,11 @@ def compare(
     from ...models.predict.predictor import load_predictor
     from ...workloads.compare.devices import compare as compared
     from ...workloads.compare.devices import fastest_first
-    from ..predict.estimate import read_prices
 
     known = console.read_catalogue(device_file)
     spec = read_spec(family, words)
     devices = names.devices(device, known) if device else list(known)
-    prices = read_prices(price or (), [item.name for item in devices], known)
+    prices = console.read_prices(price or (), [item.name for item in devices], known)
     predictor = load_predictor(console.model_dir(model), known)
     comparison = fastest_first(compared(predictor, spec, devices, coverage=coverage, prices=prices))
     if as_json:

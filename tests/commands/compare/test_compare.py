@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from kernelcast.commands import console
 from kernelcast.features.device import catalogue
 
 GEMM = ("gemm", "4096x4096x4096", "bf16")
@@ -56,7 +55,7 @@ def test_a_device_that_cannot_run_it_is_told(run, fake):
     ],
 )
 def test_tables_fit_80_columns(run, fake, command, monkeypatch):
-    monkeypatch.setattr(console, "PIPE_WIDTH", 80)
+    monkeypatch.setattr("kernelcast.commands.console.screen.PIPE_WIDTH", 80)
     done = run(*command)
     assert done.code == 0, done.err
     # A heading names a kernel, and is one line whatever its length.
