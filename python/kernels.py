@@ -11,6 +11,7 @@ from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..features.kernel import families as known_families
 from ..features.spec_io.reading import read_bare_spec
+from ..features.spec_io.words import fitting_devices
 from ..models.predict.named_impl import check_impl, check_specs
 from ..models.predict.predictor import ArtifactPredictor
 from ..workloads.compare import devices as side_by_side
@@ -276,23 +277,30 @@ def rank(
     return result
 
 
-def devices(model: Path | str | None = None) -> Table:
-    """Every device that can be asked about: its figures in SI units, and the families a model has measurements of there.
+def devices(name: str | None = None, *, measured: bool = False, model: Path | str | None = None) -> Table:
+    """Devices that can be asked about: their figures in SI units, and the families a model has measurements of there.
+
+    Args:
+        name: a part of their names, such as `h100` or `nvidia`; default: all.
+        measured: whether only devices with measurements are wanted.
+        model: a model directory; default: the champion, else the shipped model.
 
     Raises:
-        kernelcast.SpecError: the directory is no model.
+        kernelcast.SpecError: the name fits no device, or the directory is no model.
     """
     predictor = load(model)
-    measured = {name: entry["devices"] for name, entry in predictor.manifest["families"].items()}
+    fitting = list(predictor.devices) if name is None else fitting_devices(name, predictor.devices)
+    by_family = {family: set(entry["devices"]) for family, entry in predictor.manifest["families"].items()}
     items = tuple(
         {
             "name": item.name, "title": item.title, "kind": item.kind, "architecture": item.architecture,
             "memory_b": item.fact("memory_b"), "memory_bandwidth_b_per_s": item.fact("memory_bandwidth_b_per_s"),
             "tdp_w": item.fact("tdp_w"), "aliases": item.aliases,
-            "measured": tuple(name for name, there in measured.items() if item.name in there),
+            "measured": tuple(family for family, there in by_family.items() if item.name in there),
         }
-        for item in predictor.devices
+        for item in fitting
     )  # fmt: skip
+    items = tuple(item for item in items if item["measured"] or not measured)
     words = {
         "name": str, "architecture": str, "memory_b": num_bytes, "memory_bandwidth_b_per_s": bytes_per_s,
         "measured": ", ".join,

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ...features.device import Catalogue, Device
     from ...features.kernel import KernelSpec
 
-_SHOWN = 20
+_SHOWN, _REASONS = 20, 3
+"""Most devices of a comparison, and most reasons for devices without an answer."""
 MOST_CURVES = 8
 """Most devices of a plot or a roofline: as many as can be told apart."""
 
@@ -46,6 +47,7 @@ def compare(
     prices = console.read_prices(price or (), [item.name for item in devices], known)
     predictor = load_predictor(console.model_dir(model), known)
     comparison = fastest_first(compared(predictor, spec, devices, coverage=coverage, prices=prices))
+    _check_answered(comparison)
     if as_json:
         console.print_json(comparison)
     else:
@@ -77,6 +79,19 @@ def curve_devices(device: list[str] | None, known: Catalogue) -> list[Device]:
     return devices
 
 
+def _check_answered(comparison: Comparison) -> None:
+    """That one device at least is answered.
+
+    Raises:
+        SpecError: none is; the message has the reasons.
+    """
+    refusals = [cost.refusal for cost in comparison.answers if cost.prediction is None]
+    if len(refusals) == len(comparison.answers):
+        reasons = [reason for reason in dict.fromkeys(refusals) if reason]
+        more = f"; and {len(reasons) - _REASONS} other reasons" if len(reasons) > _REASONS else ""
+        raise SpecError(f"no device can run it: {'; '.join(reasons[:_REASONS])}{more}", field="device")
+
+
 def _show(spec: KernelSpec, comparison: Comparison, most: int) -> None:
     answered = [cost for cost in comparison.answers if cost.prediction is not None]
     screen = console.out()
@@ -90,10 +105,10 @@ def _show(spec: KernelSpec, comparison: Comparison, most: int) -> None:
     tell_outside(cost.prediction is not None and cost.prediction.in_domain for cost in answered[:most])
     if len(answered) > most:
         console.note(f"{len(answered) - most} slower ones are left out; --top {len(answered)} lists all")
-    for cost in comparison.answers[len(answered) :][:3]:
+    for cost in comparison.answers[len(answered) :][:_REASONS]:
         console.note(f"{cost.device}: not answered: {cost.refusal}")
-    if (refused := len(comparison.answers) - len(answered)) > 3:
-        console.note(f"and {refused - 3} others are not answered; --json says why")
+    if (refused := len(comparison.answers) - len(answered)) > _REASONS:
+        console.note(f"and {refused - _REASONS} others are not answered; --json says why")
 
 
 def _row(cost: DeviceCost, best: DeviceCost, has_prices: bool) -> list[Any]:

@@ -42,6 +42,14 @@ def test_a_device_that_cannot_run_it_is_told(run, fake):
     assert "nvidia-p4: not answered: nvidia-p4 has no peak for nvfp4" in done.err
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_no_device_that_can_run_it_is_an_error_with_the_reasons(run, fake, options):
+    done = run("compare", "gemm", "64x64x64", "nvfp4", "--device", "p4", "--device", "v100", *options)
+    assert (done.code, done.out) == (2, "")
+    assert "error: no device can run it: nvidia-p4 has no peak for nvfp4; it has:" in done.err
+    assert "nvidia-v100-sxm-32gb has no peak" in done.err
+
+
 @pytest.mark.parametrize(
     "command",
     [
