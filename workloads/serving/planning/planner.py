@@ -75,7 +75,8 @@ class PlanAnswer:
 
     def __repr__(self) -> str:
         name, gpus = self.question.facts.name, counted(self.question.gpus, "GPU")
-        return f"{name} on up to {gpus}: {self.possible:,} of {self.plans:,} plans are possible, best for {len(self.choices)} aims"
+        plans = f"{self.possible:,} of {self.plans:,} plans are possible"
+        return f"{name} on up to {gpus}: {plans}, best for {len(self.choices)} aims"
 
     def __str__(self) -> str:
         best = [f"{AIMS[choice.aim].title}: {choice.service!r}" for choice in self.choices]
