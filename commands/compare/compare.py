@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _SHOWN, _REASONS = 20, 3
 """Most devices of a comparison, and most reasons for devices without an answer."""
+_CACHED = ("compute", "cache")
+"""Limits that bind a kernel of low intensity only where its operands are in the caches."""
 MOST_CURVES = 8
 """Most devices of a plot or a roofline: as many as can be told apart."""
 
@@ -179,6 +181,11 @@ def _show_roofline(spec: KernelSpec, result: Roofline) -> None:
         )  # fmt: skip
     screen.print(table)
     console.show_fact("ridge", "FLOP/B; below it memory binds, above it compute")
+    cached = [roof.device for roof in result.answers if roof.intensity < roof.ridge_intensity and roof.bound in _CACHED]
+    if cached and spec.cache_state == "hot":
+        console.note(
+            f"on {listed(cached)} operands stay in the cache between runs; cache_state=cold asks for a first run"
+        )
     tell_outside(roof.in_domain for roof in result.answers)
 
 
