@@ -115,8 +115,8 @@ def page_routes(site: Path = SITE_DIR) -> list[Route]:
     files = {address: CachedContent(_content(path, bundle), media_type(path)) for address, path in static_files()}
     files["/static/page.js"] = CachedContent(bundle.script, MEDIA_TYPES[".js"])
     files["/static/page.css"] = CachedContent(joined_styles(STATIC_DIR / "css", STYLES), MEDIA_TYPES[".css"])
-    first = files["/"]
-    files["/"] = CachedContent(first.body, first.media_type, {"link": FIRST_FILES})
+    shell = files["/"]
+    files["/"] = CachedContent(shell.body, shell.media_type, {"link": FIRST_FILES})
     page = files["/docs/api"]
     files["/docs/api"] = CachedContent(page.body, page.media_type, {"content-security-policy": DOCS_POLICY})
     for address, path in files_below("/docs", site):

@@ -192,4 +192,4 @@ def test_a_command_imports_no_other():
 
 def test_an_unknown_word_of_data_has_the_commands(run):
     assert "no command 'chek'; there are list, " in run("data", "chek").error
-    assert "no command 'verfy'; did you mean verify?" in run("data", "verfy").error
+    assert "no command 'verfy'; did you mean verify" in run("data", "verfy").error
