@@ -79,6 +79,7 @@ def create_app(
     tracing = tracing or tracing_from_settings(settings.tracing, lambda: (_model_of(source) or ("", "none"))[1])
     native = NativeReader()
     measured = MeasuredRows()
+    llm = LlmAnswers()
     ring = KeyRing([read_key(text) for text in settings.api_keys], settings.api_keys_file)
 
     @contextlib.asynccontextmanager
@@ -87,12 +88,15 @@ def create_app(
         await models.start()
         keys = Watcher(ring.refresh, settings.reload_s)
         await keys.start()
+        # After the first look for a model, beside the first answers.
+        first_questions = Watcher(lambda: llm.warm_up(source.current), settings.reload_s)
+        await first_questions.start(wait_s=0)
         usage_writer = Watcher(metrics.write_usage, WRITE_S)
         await usage_writer.start(wait_s=0)
         try:
             yield
         finally:
-            for watcher in (models, keys, usage_writer):
+            for watcher in (models, keys, first_questions, usage_writer):
                 watcher.stop()
             # A disk that hangs does not keep the process from ending.
             with move_on_after(LAST_WRITE_S):
@@ -102,7 +106,7 @@ def create_app(
             await run_sync(native.close)
             await run_sync(measured.close)
 
-    services = Services(source, settings, metrics, devices, native, measured, nights, LlmAnswers())
+    services = Services(source, settings, metrics, devices, native, measured, nights, llm)
     # msgspec builds what it knows of a type at its first use, which two threads must not do at once: the first requests of the
     # page come together.
     for row in ROUTES:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uvicorn import Config, Server
@@ -103,12 +104,14 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """Serve until interrupted; `ready` is called with the address once the port is taken.
 
     Raises:
-        SpecError: the address cannot be listened on, a device file is not one, the environment asks for an engine that is not
-            there, or no worker of several comes up.
+        SpecError: the settings name a directory that is no model, the address cannot be listened on, a device file is not one,
+            the environment asks for an engine that is not there, or no worker of several comes up.
         KeyboardInterrupt: stopped by Ctrl-C, after running requests were answered.
     """
     install(settings.log_format, settings.log_level)
     cap_threads()
+    if settings.model is not None:
+        _check_model(settings.model)
     if settings.workers > 1:
         from ..models.engine.runtime import chosen_engine
         from .telemetry.metrics import shared_metrics
@@ -126,6 +129,22 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     with listen(settings.host, settings.port) as listener:
         ready(_address(listener))
         run(app, listener)
+
+
+def _check_model(directory: Path) -> None:
+    """That a directory named for the service is a model; a promoted one may still come, this one was meant to be there.
+
+    Raises:
+        SpecError: it is none; the message says what else can serve.
+    """
+    from ..models.family_model.artifact import read_manifest
+    from ..models.family_model.artifact_files import ArtifactError
+
+    try:
+        read_manifest(directory)
+    except ArtifactError as error:
+        advice = "without --model and KERNELCAST_MODEL the promoted model serves, or the one that comes with kernelcast"
+        raise SpecError(str(error), field="model", advice=advice) from error
 
 
 def run(app: Starlette, listener: socket.socket) -> None:

@@ -66,7 +66,7 @@ COMMANDS = {
     "train": Entry("train.train:train", "Train a model on measured rows.", _IMPROVE, TRAIN),
     "evaluate": Entry("train.evaluate:evaluate", "Errors of predictions on measured rows.", _IMPROVE, EVALUATE),
     "serve": Entry("serve:serve", "Serve predictions over REST; keys and models of the service.", _RUN, SERVE),
-    "data": Entry("data:app", "List, check, query, import and export measured rows.", _RUN),
+    "data": Entry("data:app", "List, verify, query, import and export measured rows.", _RUN),
     "devices": Entry("catalogue:devices", "Known devices and kernels, and what was measured of them.", _RUN, DEVICES),
 }
 

@@ -24,31 +24,41 @@ def devices(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="One device: its facts and what answers for it rest on.", autocompletion=names.complete_device
+            help="One device: its facts and what answers for it rest on; or a part of names, such as h100 or nvidia.",
+            autocompletion=names.complete_device,
         ),
     ] = None,
+    only_measured: Annotated[bool, typer.Option("--measured", help="Only devices with measured rows.")] = False,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """List the known devices and what was measured on each, or show one: its facts, what answers for it rest on."""
+    """List the known devices and what was measured on each, or show one: its facts, what answers for it rest on.
+
+    kernelcast devices, devices h100, devices nvidia --measured, devices h100-sxm
+    """
     known = console.read_catalogue(device_file)
-    if name:
+    fitting = names.fitting_devices(name, known) if name else list(known)
+    if name and len(fitting) == 1 and not only_measured:
         from .predict.device_page import print_page
 
-        print_page(names.device(name, known), known, model, as_json=as_json)
+        print_page(fitting[0], known, model, as_json=as_json)
         return
     measured = _measured(model)
+    if only_measured:
+        fitting = [device for device in fitting if _by_family(measured, device)]
+        if not fitting:
+            console.note(f"of {name or 'the known devices'} no rows were measured")
     if as_json:
         from msgspec.structs import asdict
 
         from ..workloads.answers import device_answer
 
         console.print_json(
-            [asdict(device_answer(device)) | {"measured": _by_family(measured, device)} for device in known]
+            [asdict(device_answer(device)) | {"measured": _by_family(measured, device)} for device in fitting]
         )
     else:
-        _list_devices(list(known), measured)
+        _list_devices(fitting, measured)
 
 
 def kernels(

@@ -12,15 +12,18 @@ import typer
 
 from ..features.errors import SpecError
 from . import console
+from .lazy_group import NamedGroup
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..datasets.store.sql import Answer
 
-
 app = typer.Typer(
-    help="List, check, query, import and export measured rows.", no_args_is_help=True, add_completion=False
+    cls=NamedGroup,
+    help="List, verify, query, import and export measured rows.",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 
@@ -40,9 +43,7 @@ def list_data(store: console.StoreRoot = None, as_json: console.Json = False) ->
     if as_json:
         console.print_json(groups)
     elif groups:
-        console.show_table(
-            list(groups[0]), ([str(value) for value in row.values()] for row in groups), numbers=("rows",)
-        )
+        console.show_table(list(groups[0]), [list(map(str, row.values())) for row in groups], numbers=("rows",))
     else:
         console.note(f"no rows in {measured.location.name}; measure some with `kernelcast measure cpu`")
 

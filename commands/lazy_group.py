@@ -43,6 +43,23 @@ class Entry:
     is_hidden: bool = False
 
 
+class NamedGroup(TyperGroup):
+    """A group that answers a word that is none of its commands with the closest of them, or all."""
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """The command that the first word names.
+
+        Raises:
+            UsageError: there is none; the message has the commands.
+        """
+        names = self.list_commands(ctx)
+        if not args[0].startswith("-") and args[0] not in names and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(args[0], names, n=_CLOSE)
+            hint = f"did you mean {listed(close)}?" if close else f"there are {listed(names)}"
+            ctx.fail(f"no command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
 class LazyGroup(TyperGroup):
     """A group whose commands are imported when they are named.
 

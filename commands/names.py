@@ -37,6 +37,20 @@ def devices(names: Iterable[str], known: Catalogue) -> list[Device]:
     return list({item.name: item for item in (device(name, known) for name in names)}.values())
 
 
+def fitting_devices(name: str, known: Catalogue) -> list[Device]:
+    """The devices whose names have every part of a typed name, see `features.spec_io.words.fitting_devices`.
+
+    Raises:
+        SpecError: the name fits none.
+    """
+    from ..features.spec_io.words import fitting_devices as fitting
+
+    try:
+        return fitting(name, known)
+    except SpecError as error:
+        raise _with_list(error, "devices") from error
+
+
 def device_names(names: Iterable[str], known: Catalogue) -> list[str]:
     """The catalogue names of the devices of typed names, each once."""
     return [item.name for item in devices(names, known)]

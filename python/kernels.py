@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..features.device import Device
-from ..features.errors import SpecError
+from ..features.errors import SpecError, listed
 from ..features.kernel import KernelSpec
 from ..features.kernel import families as known_families
 from ..features.spec_io.reading import read_bare_spec
+from ..features.spec_io.words import fitting_devices
+from ..models.predict.named_impl import check_impl, check_specs
 from ..models.predict.predictor import ArtifactPredictor
 from ..workloads.compare import devices as side_by_side
 from ..workloads.compare import rank as ranking
@@ -26,6 +28,7 @@ from ..workloads.compare.spec_on_devices import (
 from ..workloads.kernel_reading import nested
 from ..workloads.units import bytes_per_s, num_bytes
 from .answer import Answer
+from .arguments import check_fields, named_family, names_of
 from .model_cache import load
 from .tables import Comparison, Ranking, Roofline, Sweep, Table, answer_row, as_table, data_frame, frame_rows
 
@@ -80,33 +83,44 @@ def predict(
             what is possible.
     """
     if not isinstance(family, str):
-        if dtype is not None or sizes_and_settings:
-            raise SpecError("each spec of a list has its own dtype, sizes and settings", field="specs")
-        return _frame(family, device, load(model), coverage)
+        return _frame(family, device, load(model), coverage, {"dtype": dtype} | sizes_and_settings)
     if device is None or dtype is None:
         missing = "device" if device is None else "dtype"
         raise SpecError(f"{missing} is missing; a prediction needs a family, a device and a dtype", field=missing)
+    family, sizes_and_settings = named_family(family, sizes_and_settings)
     spec = KernelSpec.of(family, dtype, **sizes_and_settings)
     predictor = load(model)
+    check_specs(predictor, [spec])
     if isinstance(device, str):
         name = predictor.devices.get(device).name
         return Answer.of(spec, name, predictor.predict([spec], [name], coverage=coverage)[0])
-    named = distinct_devices(_names(device), predictor.devices)
+    named = distinct_devices(names_of(device), predictor.devices)
     question = {"family": family, "dtype": dtype, **sizes_and_settings}
     return _answered([(question, spec, item) for item in named], predictor, coverage, None)
 
 
-def _frame(specs: Any, device: str | Sequence[str] | None, predictor: ArtifactPredictor, coverage: float) -> Any:
-    is_frame = hasattr(specs, "to_dict") and hasattr(specs, "index") and not isinstance(specs, Sequence | Mapping)
+def _frame(
+    specs: Any,
+    device: str | Sequence[str] | None,
+    predictor: ArtifactPredictor,
+    coverage: float,
+    beside: Mapping[str, Any],
+) -> Any:
+    is_frame = hasattr(specs, "to_dict") and hasattr(specs, "columns")
     if not is_frame and (not isinstance(specs, Sequence) or not all(isinstance(spec, Mapping) for spec in specs)):
+        kinds = sorted({type(spec).__name__ for spec in specs}) if isinstance(specs, list | tuple) else []
+        what = type(specs).__name__ + (f" of {', '.join(kinds)}" if kinds else "")
+        message = f"predict takes the name of a family, a list of specs (mappings) or a DataFrame, got {what}"
+        raise SpecError(message, field="specs")
+    if more := [name for name, value in beside.items() if value is not None]:
         raise SpecError(
-            f"predict takes the name of a family, a list of specs or a DataFrame, got {type(specs).__name__}",
+            f"each spec of a list has its own dtype, sizes and settings; leave {listed(more)} out beside a list",
             field="specs",
         )
     rows = frame_rows(specs) if is_frame else [dict(spec) for spec in specs]
     if not rows:
         raise SpecError("there is no spec to predict; give at least one", field="specs")
-    common = None if device is None else distinct_devices(_names(device), predictor.devices)
+    common = None if device is None else distinct_devices(names_of(device), predictor.devices)
     question = [item for i, row in enumerate(rows) for item in _read_row(i, row, common, predictor)]
     per_row = 1 if common is None else len(common)
     index = [label for label in specs.index for _ in range(per_row)] if is_frame else None
@@ -129,9 +143,11 @@ def _read_row(
                 else "the device is given twice: as a field and for all specs",
                 field="device",
             )
+        check_fields(row)
         fields = {name: getattr(value, "item", lambda value=value: value)() for name, value in row.items()}
         question = {name: value for name, value in fields.items() if name != "device"}
         spec = read_bare_spec(nested(question), (), BARE_FIELDS, BARE_NEEDED)
+        check_impl(predictor, spec.family, spec.impl)
         return [(question, spec, item) for item in common or [predictor.devices.get(fields["device"])]]
     except SpecError as error:
         field = error.field or ""
@@ -177,7 +193,7 @@ def compare(
     """
     predictor = load(model)
     spec = read_bare(_plain(family, dtype, sizes_and_settings))
-    named = distinct_devices(predictor.devices.names() if devices is None else _names(devices), predictor.devices)
+    named = distinct_devices(predictor.devices.names() if devices is None else names_of(devices), predictor.devices)
     prices = read_prices(price_per_hour, predictor.devices, named)
     result: Comparison = as_table(
         Comparison, side_by_side.compare(predictor, spec, named, coverage=coverage, prices=prices)
@@ -204,7 +220,7 @@ def roofline(
     """
     predictor = load(model)
     spec = read_bare(_plain(family, dtype, sizes_and_settings))
-    named = distinct_devices(_names(devices), predictor.devices)
+    named = distinct_devices(names_of(devices), predictor.devices)
     result: Roofline = as_table(Roofline, side_by_side.roofline(predictor, spec, named, coverage=coverage))
     return result
 
@@ -234,7 +250,7 @@ def sweep(
         kernelcast.SpecError: something is unknown or impossible.
     """
     predictor = load(model)
-    named = distinct_devices(_names(devices), predictor.devices)
+    named = distinct_devices(names_of(devices), predictor.devices)
     plain = _plain(family, dtype, sizes_and_settings)
     options = {"from": start, "to": stop, "points": points, "scale": scale}
     span = {name: value for name, value in options.items() if value is not None}
@@ -242,7 +258,11 @@ def sweep(
         raise SpecError("values cannot be combined with start, stop, points or scale", field="values")
     if values is None and (start is None or stop is None):
         raise SpecError(f"give values of {dim}, or start and stop", field="values")
-    swept = sweeps.swept_range(plain, dim, span) if values is None else sweeps.swept_values(plain, dim, list(values))
+    swept = (
+        sweeps.swept_range(plain, dim, span)
+        if values is None
+        else sweeps.swept_values(plain, dim, _plain_numbers(values))
+    )
     result: Sweep = as_table(Sweep, sweeps.sweep(predictor, swept, named, coverage=coverage))
     return result
 
@@ -273,23 +293,32 @@ def rank(
     return result
 
 
-def devices(model: Path | str | None = None) -> Table:
-    """Every device that can be asked about: its figures in SI units, and the families a model has measurements of there.
+def devices(name: str | None = None, *, measured: bool = False, model: Path | str | None = None) -> Table:
+    """Devices that can be asked about: their figures in SI units, and the families a model has measurements of there.
+
+    Args:
+        name: a part of their names, such as `h100` or `nvidia`; default: all.
+        measured: whether only devices with measurements are wanted.
+        model: a model directory; default: the champion, else the shipped model.
 
     Raises:
-        kernelcast.SpecError: the directory is no model.
+        kernelcast.SpecError: the name fits no device, or the directory is no model.
     """
     predictor = load(model)
-    measured = {name: entry["devices"] for name, entry in predictor.manifest["families"].items()}
+    if name is not None and not isinstance(name, str):
+        raise SpecError(f"a part of a device's name is text, got {type(name).__name__}", field="device")
+    fitting = list(predictor.devices) if name is None else fitting_devices(name, predictor.devices)
+    by_family = {family: set(entry["devices"]) for family, entry in predictor.manifest["families"].items()}
     items = tuple(
         {
             "name": item.name, "title": item.title, "kind": item.kind, "architecture": item.architecture,
             "memory_b": item.fact("memory_b"), "memory_bandwidth_b_per_s": item.fact("memory_bandwidth_b_per_s"),
             "tdp_w": item.fact("tdp_w"), "aliases": item.aliases,
-            "measured": tuple(name for name, there in measured.items() if item.name in there),
+            "measured": tuple(family for family, there in by_family.items() if item.name in there),
         }
-        for item in predictor.devices
+        for item in fitting
     )  # fmt: skip
+    items = tuple(item for item in items if item["measured"] or not measured)
     words = {
         "name": str, "architecture": str, "memory_b": num_bytes, "memory_bandwidth_b_per_s": bytes_per_s,
         "measured": ", ".join,
@@ -313,18 +342,13 @@ def _sizes_in_words(sizes: Mapping[str, int | None]) -> str:
     return " ".join(name if default is None else f"{name}={default}" for name, default in sizes.items())
 
 
+def _plain_numbers(values: Any) -> Any:
+    """The numbers of an array as Python has them; of anything else, its items."""
+    return values.tolist() if hasattr(values, "tolist") else list(values) if isinstance(values, Iterable) else values
+
+
 def _plain(family: str, dtype: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a spec whose sizes and knobs may stand beside the others, as keywords do."""
+    family, settings = named_family(family, settings)
     plain: dict[str, Any] = {"family": family, "dtype": dtype, "sizes": {}, **nested({"family": family, **settings})}
     return {name: value for name, value in plain.items() if value is not None}
-
-
-def _names(devices: Sequence[str]) -> list[str]:
-    """Names of devices; text alone is one name, as it is a sequence of its letters otherwise.
-
-    Raises:
-        SpecError: it is neither a name nor a collection.
-    """
-    if not isinstance(devices, Iterable):
-        raise SpecError(f"a device is named by text, several by a list, got {type(devices).__name__}", field="device")
-    return [devices] if isinstance(devices, str) else list(devices)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..features.errors import SpecError
 from ..files import home_dir
 from ..models.family_model.artifact import CHAMPION_POINTER, default_model_dir
 from ..models.family_model.artifact_files import MANIFEST
@@ -97,6 +99,8 @@ def _model(model: Path | str | None) -> _Model:
         pointer = home_dir() / CHAMPION_POINTER
         key = (None, pointer, _state(pointer))
         return _current(key, default_model_dir)
+    if not isinstance(model, str | PathLike):
+        raise SpecError(f"a model is named by its directory, got {type(model).__name__}", field="model")
     directory = Path(model).absolute()
     return _current((directory, directory, None), lambda: directory)
 

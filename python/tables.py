@@ -36,7 +36,14 @@ def data_frame(rows: Sequence[Mapping[str, Any]], index: Any = None) -> Any:
 
 
 def frame_rows(frame: Any) -> list[dict[str, Any]]:
-    """The rows of a DataFrame without the cells that are empty, which pandas has as NaN."""
+    """The rows of a DataFrame without the cells that are empty, which pandas has as NaN.
+
+    Raises:
+        SpecError: two columns have one name.
+    """
+    if not frame.columns.is_unique:
+        name = frame.columns[frame.columns.duplicated()][0]
+        raise SpecError(f"the column {name!r} is there twice; give it once", field="specs")
     return [
         {str(name): value for name, value in row.items() if value is not None and value == value}
         for row in frame.to_dict("records")

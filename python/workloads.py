@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..features.errors import SpecError
 from ..features.mlir.parse.parser_process import NativeReader
 from ..features.mlir.understanding import read, understand
 from ..workloads.architectures.config.catalogue import facts_of
@@ -17,11 +18,12 @@ from ..workloads.kernel_reading import read_kernels
 from ..workloads.mlir.prediction import ModulePrediction
 from ..workloads.mlir.program_text import text_of
 from ..workloads.serving.planning.planner import PlanAnswer, plan_service
-from ..workloads.serving.planning.question import plan_question
+from ..workloads.serving.planning.question import PlanQuestion, plan_question
 from ..workloads.serving.predict import ServingPrediction
 from ..workloads.serving.request import serving_request
 from ..workloads.whole_model import Kernel, predict_whole
 from .answer import Total
+from .arguments import check_names, check_numbers, names_of
 from .model_cache import load, programs, services
 
 
@@ -48,6 +50,8 @@ def predict_model(
     Raises:
         kernelcast.SpecError: something is unknown or impossible; the message names the kernel.
     """
+    if isinstance(kernels, str | Mapping) or not isinstance(kernels, Sequence):
+        raise SpecError(f"kernels is a list of mappings, got {type(kernels).__name__}", field="kernels")
     predictor = load(model)
     name = predictor.devices.get(device).name
     specs = read_kernels(kernels, [name], predictor.devices)
@@ -105,7 +109,13 @@ def estimate_model(
     if encode:
         facts = facts.encoder_alone()
     if step is None:
-        new = train or prefill or (None if decode else facts.fixed_length)
+        if train is not None and (prefill is not None or decode):
+            raise SpecError(
+                "a step either trains, prefills or decodes; give one of train, prefill, decode", field="train"
+            )
+        new = prefill if train is None else train
+        if new is None and not decode:
+            new = facts.fixed_length
         step = Step.of(batch=batch, prefill=new, decode=decode, context=context)
     return estimate(
         load(model), facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
@@ -138,6 +148,10 @@ def llm_predict(
         kernelcast.SpecError: something is unknown or impossible, or the model does not fit; the message says
             what is possible.
     """
+    check_names(load_and_settings, serving_request)
+    texts = ("engine", "engine_version", "dtype", "weights", "kv_dtype", "draft", "load")
+    numbers = {name: value for name, value in load_and_settings.items() if name not in texts}
+    check_numbers({"input_tokens": input_tokens, "output_tokens": output_tokens, **numbers})
     service = services(model)
     if (draft := load_and_settings.get("draft")) is not None:
         load_and_settings["draft"] = facts_of(draft)
@@ -176,9 +190,10 @@ def llm_plan(
         kernelcast.SpecError: something is unknown, or no plan is possible or keeps the limits; the message has
             the nearest.
     """
+    check_names(load_and_limits, PlanQuestion, plan_question)
     service = services(model)
     question = plan_question(
-        facts_of(name_or_config), devices, service.predictor.devices, gpus=gpus, input_tokens=input_tokens,
+        facts_of(name_or_config), names_of(devices), service.predictor.devices, gpus=gpus, input_tokens=input_tokens,
         output_tokens=output_tokens, prices=prices, **load_and_limits,
     )  # fmt: skip
     return plan_service(service, question)

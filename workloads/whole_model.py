@@ -32,6 +32,7 @@ import numpy as np
 from ..features.batch.cases import Floats
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
+from ..models.predict.named_impl import check_specs
 from ..models.predict.prediction import Interval, Prediction, Predictor
 from .streamed_weights import streamed
 
@@ -391,6 +392,7 @@ def predict_whole(
     specs = [kernel.spec for kernel in kernels]
     if queued:
         specs = [replace(spec, timing=spec.timing or "device") for spec in specs]
+    check_specs(predictor, specs)
     predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
     predictions = streamed(specs, [kernel.count for kernel in kernels], predictions, predictor.devices.get(device))
     return compose(kernels, predictions, launch_s=launch_s)

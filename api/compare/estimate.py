@@ -64,8 +64,8 @@ def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> De
             threads=wanted.threads if device.kind == "cpu" else None, coverage=wanted.coverage, training=item.phase == "train",
         )  # fmt: skip
     except SpecError as error:
-        if error.field == "coverage":
-            raise refusal_problem(error, "coverage") from error
+        if error.field in ("coverage", "impl"):
+            raise refusal_problem(error, error.field) from error
         return _refused(device, wanted, str(error))
     _count(call, device, result.whole.parts)
     whole, parts = result.whole, result.whole.parts

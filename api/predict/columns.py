@@ -10,6 +10,7 @@ import numpy as np
 from ...client import answers
 from ...features.batch.cases import Cases
 from ...features.errors import SpecError
+from ...models.predict.named_impl import check_impls
 from ...models.predict.prediction import Predictions
 from ...workloads.answers import interval_columns, known_columns, text_column
 from ..transport.problems import ProblemError, field_problem
@@ -25,6 +26,7 @@ def answer(call: Call, body: bytes) -> bytes:
     """
     cases, coverage = read_columns(body, call.loaded.catalogue, call.settings.max_columns_rows)
     try:
+        check_impls(call.loaded.predictor, cases)
         predictions = call.loaded.predictor.predict_cases(cases, coverage=coverage)
     except SpecError as error:
         field = error.field or "columns"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import msgspec
 
 from ...client.llm_answers import ServingPredictions
 from ...features.device import Catalogue
-from ...features.errors import listed
+from ...features.errors import SpecError, listed
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
 from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import plans_answer, serving_answer
@@ -28,6 +29,7 @@ from ..transport.problems import ProblemError, invalid_field, naming_field
 from .model_facts import facts_of_request
 from .thread_endpoint import Call
 
+_log = logging.getLogger("kernelcast.api")
 MAX_PASSES = 100_000
 """Most requests simulated times the steps that each prompt takes: about a second's work."""
 MAX_LIST_PASSES = 500_000
@@ -76,6 +78,15 @@ _OF_LISTS = {**_PATHS, "device": "devices", "engine": "engines"}
 _T = TypeVar("_T")
 
 
+FIRST_QUESTIONS: tuple[Mapping[str, Any], ...] = tuple(
+    {
+        "model": "meta-llama/Llama-3.1-70B", "device": device, "plan": {"tp": tp}, "gpus": tp, "weights": "fp8",
+        "engine": "vllm", "input_tokens": 1024, "output_tokens": 1024, "concurrency": [1, 2, 4, 8, 16, 32, 64, 128, 256],
+    }
+    for device in ("nvidia-h100-sxm-80gb", "nvidia-b200-sxm-180gb") for tp in (2, 4)
+)  # fmt: skip
+"""What the page asks when it is opened: the first of the presets in `page/static/views/llm.js`."""
+
 MOST_KEPT = 1000
 """Settings whose steps are kept for later requests, some 20 kB each; then the server starts afresh."""
 
@@ -85,6 +96,25 @@ class LlmAnswers:
 
     def __init__(self) -> None:
         self._current: tuple[LoadedModel, ServingPredictor] | None = None
+        self._warm: LoadedModel | None = None
+        self._has_readers = False
+
+    def warm_up(self, loaded: LoadedModel | None) -> None:
+        """Answer the `FIRST_QUESTIONS`, once for each model: a second of processor time that no reader then waits for.
+
+        Where one asks meanwhile, the rest is left to what is asked.
+        """
+        if loaded is None or loaded is self._warm or loaded.path is None:
+            return
+        self._warm = loaded
+        try:
+            for question in FIRST_QUESTIONS:
+                for request in read_prediction(msgspec.json.encode(question), loaded.catalogue).requests:
+                    if self._has_readers:
+                        return
+                    self._service(loaded).predict(request)
+        except (ProblemError, SpecError) as error:
+            _log.info("services of language models were not warmed up: %s", error)
 
     def predict(self, call: Call, body: bytes) -> bytes:
         """The JSON answer to a JSON request of `/v1/llm/predict`.
@@ -92,8 +122,9 @@ class LlmAnswers:
         Raises:
             ProblemError: the request is not acceptable.
         """
+        self._has_readers = True
         question = read_prediction(body, call.loaded.catalogue)
-        service = self._service(call)
+        service = self._service(call.loaded)
         services = naming_field(lambda: [service.predict(request) for request in question.requests], paths=_PATHS)
         answers = [serving_answer(answer, question.price_per_hour) for answer in services]
         return msgspec.json.encode(ServingPredictions(answers) if question.is_list else answers[0])
@@ -105,15 +136,15 @@ class LlmAnswers:
             ProblemError: the request is not acceptable.
         """
         question = read_plan(body, call.loaded.catalogue)
-        answer = naming_field(lambda: plan_service(self._service(call), question), paths=_PATHS)
+        answer = naming_field(lambda: plan_service(self._service(call.loaded), question), paths=_PATHS)
         return msgspec.json.encode(plans_answer(answer))
 
-    def _service(self, call: Call) -> ServingPredictor:
+    def _service(self, loaded: LoadedModel) -> ServingPredictor:
         """The predictor of services on the model that is loaded now."""
         current = self._current
-        if current is None or current[0] is not call.loaded or current[1].known > MOST_KEPT:
+        if current is None or current[0] is not loaded or current[1].known > MOST_KEPT:
             # A request that still works with the one before keeps it.
-            current = self._current = (call.loaded, ServingPredictor(cast("ArtifactPredictor", call.loaded.predictor)))
+            current = self._current = (loaded, ServingPredictor(cast("ArtifactPredictor", loaded.predictor)))
         return current[1]
 
 

@@ -60,15 +60,15 @@ def _predict(loaded: LoadedModel, request: ModelRequest) -> list[WholeModelPredi
 
 
 def _at_fault(loaded: LoadedModel, request: ModelRequest) -> list[FieldProblem]:
-    """The kernels whose family the model does not know; one of each family is tried alone."""
-    refused: dict[str, SpecError | None] = {}
+    """The kernels whose family or implementation the model does not know; one of each is tried alone."""
+    refused: dict[tuple[str, str], SpecError | None] = {}
     errors: list[FieldProblem] = []
     for index, kernel in enumerate(request.kernels):
-        family = kernel.spec.family
-        if family not in refused:
+        kind = (kernel.spec.family, kernel.spec.impl)
+        if kind not in refused:
             refusals = (refusal(loaded, kernel.spec, device, request.coverage) for device in request.devices)
-            refused[family] = next(filter(None, refusals), None)
-        if (error := refused[family]) is not None and len(errors) < MAX_LISTED:
+            refused[kind] = next(filter(None, refusals), None)
+        if (error := refused[kind]) is not None and len(errors) < MAX_LISTED:
             errors.append(field_problem(error, kernel_path(index, error.field or "family"), index))
     return errors
 

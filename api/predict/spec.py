@@ -18,6 +18,7 @@ from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import DEFAULT_COVERAGE, SpecReader, shown_name
+from ...models.predict.named_impl import check_specs
 from ...models.predict.prediction import Prediction
 from ...workloads.answers import prediction_answer
 from ..model_source import LoadedModel, Service, require_model
@@ -194,6 +195,7 @@ class SpecEndpoint:
         else:
             spec, device = request.specs[0], request.devices[0]
             try:
+                check_specs(loaded.predictor, request.specs)
                 prediction = await self._batcher.predict(loaded, spec, device, request.coverage)
             except SpecError as error:
                 raise refusal_problem(error, "") from error
@@ -226,6 +228,7 @@ def _answer_request(call: Call, request: Request) -> bytes:
 
 def _predict(loaded: LoadedModel, request: Request) -> list[Prediction]:
     try:
+        check_specs(loaded.predictor, request.specs)
         return loaded.predictor.predict(request.specs, request.devices, coverage=request.coverage)
     except SpecError as error:
         if error.field == "coverage" or request.single:
@@ -237,7 +240,7 @@ def _predict(loaded: LoadedModel, request: Request) -> list[Prediction]:
 def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:
     """Which specs of a batch the model refuses: one spec of each kind is tried alone.
 
-    What a model refuses (a family or device it does not know) depends on the kind of spec, not on its sizes.
+    What a model refuses (a family, implementation or device it does not know) depends on the kind of spec, not on its sizes.
     """
     refused: dict[tuple[str, ...], SpecError | None] = {}
     errors: list[FieldProblem] = []
@@ -257,6 +260,7 @@ def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:
 def refusal(loaded: LoadedModel, spec: KernelSpec, device: str, coverage: float) -> SpecError | None:
     """Why the model refuses a spec, None where it does not."""
     try:
+        check_specs(loaded.predictor, [spec])
         loaded.predictor.predict([spec], [device], coverage=coverage)
     except SpecError as error:
         return error

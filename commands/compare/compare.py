@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from ...features.device import Catalogue, Device
     from ...features.kernel import KernelSpec
 
-_SHOWN = 20
+_SHOWN, _REASONS = 20, 3
+"""Most devices of a comparison, and most reasons for devices without an answer."""
+_CACHED = ("compute", "cache")
+"""Limits that bind a kernel of low intensity only where its operands are in the caches."""
 MOST_CURVES = 8
 """Most devices of a plot or a roofline: as many as can be told apart."""
 
@@ -25,10 +28,7 @@ def compare(
     family: names.Family,
     words: names.Words = None,
     device: names.Devices = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DEVICE=PRICE", help="Price of an hour, for the cost of calls; may be given again."),
-    ] = None,
+    price: console.Prices = None,
     top: Annotated[int | None, typer.Option(min=1, help=f"Devices to list; default: those named, or {_SHOWN}.")] = None,
     model: console.Model = None,
     coverage: console.Coverage = 0.9,
@@ -42,14 +42,14 @@ def compare(
     from ...models.predict.predictor import load_predictor
     from ...workloads.compare.devices import compare as compared
     from ...workloads.compare.devices import fastest_first
-    from ..predict.estimate import read_prices
 
     known = console.read_catalogue(device_file)
     spec = read_spec(family, words)
     devices = names.devices(device, known) if device else list(known)
-    prices = read_prices(price or (), [item.name for item in devices], known)
+    prices = console.read_prices(price or (), [item.name for item in devices], known)
     predictor = load_predictor(console.model_dir(model), known)
     comparison = fastest_first(compared(predictor, spec, devices, coverage=coverage, prices=prices))
+    _check_answered(comparison)
     if as_json:
         console.print_json(comparison)
     else:
@@ -81,6 +81,19 @@ def curve_devices(device: list[str] | None, known: Catalogue) -> list[Device]:
     return devices
 
 
+def _check_answered(comparison: Comparison) -> None:
+    """That one device at least is answered.
+
+    Raises:
+        SpecError: none is; the message has the reasons.
+    """
+    refusals = [cost.refusal for cost in comparison.answers if cost.prediction is None]
+    if len(refusals) == len(comparison.answers):
+        reasons = [reason for reason in dict.fromkeys(refusals) if reason]
+        more = f"; and {len(reasons) - _REASONS} other reasons" if len(reasons) > _REASONS else ""
+        raise SpecError(f"no device can run it: {'; '.join(reasons[:_REASONS])}{more}", field="device")
+
+
 def _show(spec: KernelSpec, comparison: Comparison, most: int) -> None:
     answered = [cost for cost in comparison.answers if cost.prediction is not None]
     screen = console.out()
@@ -94,10 +107,10 @@ def _show(spec: KernelSpec, comparison: Comparison, most: int) -> None:
     tell_outside(cost.prediction is not None and cost.prediction.in_domain for cost in answered[:most])
     if len(answered) > most:
         console.note(f"{len(answered) - most} slower ones are left out; --top {len(answered)} lists all")
-    for cost in comparison.answers[len(answered) :][:3]:
+    for cost in comparison.answers[len(answered) :][:_REASONS]:
         console.note(f"{cost.device}: not answered: {cost.refusal}")
-    if (refused := len(comparison.answers) - len(answered)) > 3:
-        console.note(f"and {refused - 3} others are not answered; --json says why")
+    if (refused := len(comparison.answers) - len(answered)) > _REASONS:
+        console.note(f"and {refused - _REASONS} others are not answered; --json says why")
 
 
 def _row(cost: DeviceCost, best: DeviceCost, has_prices: bool) -> list[Any]:
@@ -168,6 +181,11 @@ def _show_roofline(spec: KernelSpec, result: Roofline) -> None:
         )  # fmt: skip
     screen.print(table)
     console.show_fact("ridge", "FLOP/B; below it memory binds, above it compute")
+    cached = [roof.device for roof in result.answers if roof.intensity < roof.ridge_intensity and roof.bound in _CACHED]
+    if cached and spec.cache_state == "hot":
+        console.note(
+            f"on {listed(cached)} operands stay in the cache between runs; cache_state=cold asks for a first run"
+        )
     tell_outside(roof.in_domain for roof in result.answers)
 
 

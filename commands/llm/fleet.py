@@ -30,7 +30,8 @@ def fleet(
     ],
     ttft: plan.MostTtft = None,
     tpot: plan.MostTpot = None,
-    prices: plan.Prices = None,
+    price: console.Prices = None,
+    prices: console.EarlierPrices = None,
     engines: plan.Engines = plan.ALL_ENGINES,
     weights: plan.Weights = "",
     dtype: plan.Dtype = None,
@@ -41,7 +42,7 @@ def fleet(
     as_json: console.Json = False,
 ) -> None:
     """Choose a mix of GPUs for requests of many sizes: kernelcast llm fleet MODEL --devices h100-sxm,l40s --gpus 16 --rate 20
-    --sizes trace.csv --tpot 0.05 --prices prices.yaml
+    --sizes trace.csv --tpot 0.05 --price prices.yaml
 
     An integer program chooses the replicas and which sizes each takes. It needs the extra `calibrate`.
     """
@@ -57,11 +58,13 @@ def fleet(
         from ...workloads.serving.predict import ServingPredictor
 
         buckets = read_sizes(sizes)
+        chosen = names.device_names(console.words(devices), known)
         question = plan_question(
-            facts_of(what), names.device_names(console.words(devices), known), known, gpus=gpus,
+            facts_of(what), chosen, known, gpus=gpus,
             input_tokens=sum(item.share * item.input_tokens for item in buckets),
             output_tokens=sum(item.share * item.output_tokens for item in buckets), rate=rate, ttft_s=ttft, tpot_s=tpot,
-            prices=prices, engines=console.words(engines), weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype,
+            prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None,
+            engines=console.words(engines), weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype,
             power_budget_w=power_budget,
         )  # fmt: skip
         answer = plan_fleet(ServingPredictor(load_predictor(console.model_dir(model), known)), question, buckets)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,10 +30,6 @@ MostTtft = Annotated[
     float | None, typer.Option("--ttft", metavar="S", help="Longest time to the first token, median request.")
 ]
 MostTpot = Annotated[float | None, typer.Option("--tpot", metavar="S", help="Longest time per token, median request.")]
-Prices = Annotated[
-    Path | None,
-    typer.Option("--prices", metavar="YAML", help="Price of one GPU for an hour, a line `h100-sxm: 2.5` each."),
-]
 Engines = Annotated[str, typer.Option("--engines", metavar="NAMES", help="Engines to choose among.")]
 Weights = Annotated[
     str,
@@ -63,7 +58,8 @@ def plan(
     rate: Annotated[float | None, typer.Option(help="Requests per second in all, at random times.")] = None,
     ttft: MostTtft = None,
     tpot: MostTpot = None,
-    prices: Prices = None,
+    price: console.Prices = None,
+    prices: console.EarlierPrices = None,
     engines: Engines = ALL_ENGINES,
     weights: Weights = "",
     dtype: Dtype = None,
@@ -78,7 +74,7 @@ def plan(
 
     kernelcast llm plan meta-llama/Llama-3.1-70B --devices h100-sxm,h200,l40s --gpus 8 --input 2048 --output 256 --tpot 0.05
 
-    kernelcast llm plan MODEL --devices h100-sxm,l40s --gpus 16 --input 1024 --output 256 --rate 20 --prices prices.yaml
+    kernelcast llm plan MODEL --devices h100-sxm,l40s --gpus 16 --input 1024 --output 256 --rate 20 --price prices.yaml
     """
     known = console.read_catalogue(device_file)
     from ...models.predict.predictor import load_predictor
@@ -87,10 +83,12 @@ def plan(
     from ...workloads.serving.planning.question import plan_question
     from ...workloads.serving.predict import ServingPredictor
 
+    chosen = names.device_names(console.words(devices), known)
     question = plan_question(
-        facts_of(what), names.device_names(console.words(devices), known), known, gpus=gpus,
+        facts_of(what), chosen, known, gpus=gpus,
         input_tokens=input_tokens, output_tokens=output_tokens,
-        concurrency=concurrency, rate=rate, ttft_s=ttft, tpot_s=tpot, prices=prices, engines=console.words(engines),
+        concurrency=concurrency, rate=rate, ttft_s=ttft, tpot_s=tpot,
+        prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None, engines=console.words(engines),
         weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
     )  # fmt: skip
     service = ServingPredictor(load_predictor(console.model_dir(model), known))

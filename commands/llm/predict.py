@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +76,8 @@ def predict(
     draft: Annotated[
         str | None, typer.Option(metavar="MODEL", help="The model that guesses; default: n-grams, at no cost.")
     ] = None,
-    prices: Annotated[float | None, typer.Option(help="Price of one GPU for an hour, in any currency.")] = None,
+    price: console.Prices = None,
+    prices: console.EarlierPrices = None,
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Answer the rows of a .csv or .parquet file.")
     ] = None,
@@ -102,10 +102,6 @@ def predict(
         if as_json:
             console.print_json(written)
         return
-    if prices is not None and not 0 <= prices < math.inf:
-        raise SpecError(
-            f"--prices is the price of one GPU for an hour, a number from 0, got {prices:g}", field="prices"
-        )
     needed: dict[str, Any] = {"MODEL": what, "--device": device}
     if trace is None:
         needed |= {"--input": input_tokens, "--output": output_tokens}
@@ -119,11 +115,13 @@ def predict(
     from ...workloads.serving.predict import ServingPredictor
     from ...workloads.serving.request import serving_request
 
+    place = names.device(device, known).name  # type: ignore[arg-type]  # one that is missing is an error above
+    per_hour = console.read_prices([*(price or ()), *(prices or ())], [place], known).get(place)
     load = None
     if trace is not None:
         load = _trace(trace, cached, (concurrency, rate, batch, input_tokens, output_tokens, requests))
     request = serving_request(
-        facts_of(what), names.device(device, known).name, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
+        facts_of(what), place, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
         concurrency=concurrency, rate=rate, batch=batch, load=load, gpus=gpus, tp=tp, pp=pp, ep=ep, dp=dp, rounds=rounds,
         requests=requests, spread=spread, cached=cached, seed=seed, engine=engine, engine_version=engine_version, chunk=chunk,
         max_sequences=max_sequences, dtype=dtype, weights=weights, kv_dtype=kv_dtype,
@@ -133,9 +131,9 @@ def predict(
     if as_json:
         from ...workloads.answers import serving_answer
 
-        console.print_json(serving_answer(answer, prices))
+        console.print_json(serving_answer(answer, per_hour))
     else:
-        _show(answer, known, prices)
+        _show(answer, known, per_hour)
 
 
 def _trace(path: Path, cached: float, others: tuple[float | None, ...]) -> Load:

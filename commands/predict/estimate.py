@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,10 +65,7 @@ def estimate(
     bind: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="A dynamic size of an ONNX file; may be given again.")
     ] = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DEVICE=PRICE", help="Price of an hour, in any one currency; may be given again."),
-    ] = None,
+    price: console.Prices = None,
     out: Annotated[
         Path | None, typer.Option(help="Also write a program's answer to a .html, .json or .txt file.")
     ] = None,
@@ -103,7 +99,7 @@ def estimate(
         if value is not None and not 1 <= value <= _MOST:
             raise SpecError(f"{option} must be between 1 and {_MOST:,}, got {value:,}", field=option.removeprefix("--"))
     device = names.device_names(device or (), known)
-    prices = read_prices(price or (), device, known)
+    prices = console.read_prices(price or (), device, known)
     if what is not None and is_program(what):
         of_models = {
             "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--encode": encode,
@@ -174,34 +170,6 @@ def estimate(
         console.print_json({"estimates": answers})
     else:
         _show(estimates, known, won, prices)
-
-
-def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) -> dict[str, float]:
-    """Prices of an hour by catalogue name, from words such as `h100-sxm=2.99`; `devices` are catalogue names.
-
-    Raises:
-        SpecError: a word is none, its price no number from 0, or its device not among those that are estimated or named
-            before at another price.
-    """
-    from ...features.spec_io.words import read_device
-
-    prices: dict[str, float] = {}
-    for word in words:
-        name, mark, text = word.partition("=")
-        try:
-            amount = float(text)
-        except ValueError:
-            amount = math.nan
-        if not mark or not 0 <= amount < math.inf:
-            raise SpecError(f"--price takes DEVICE=PRICE, such as h100-sxm=2.99, got {word!r}", field="price")
-        device = read_device(name, known)[0].name
-        if device not in devices:
-            raise SpecError(f"--price names {device}, which is not among the devices: {listed(devices)}", field="price")
-        if prices.setdefault(device, amount) != amount:
-            raise SpecError(
-                f"--price names {device} twice, at {prices[device]:g} and {amount:g}; give one", field="price"
-            )
-    return prices
 
 
 def estimate_answer(estimate: Estimate) -> dict[str, Any]:

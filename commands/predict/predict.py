@@ -129,10 +129,13 @@ def predict(
         raise SpecError(f"a kernel is predicted on one device; for {len(device)} run: kernelcast compare {what} …")
     place = names.device(device[0], known)
     from ...features.spec_io.reading import read_spec
+    from ...models.predict.named_impl import check_specs
     from ...models.predict.predictor import load_predictor
 
     spec, name = read_spec(request | {"device": place.name}, known)
-    prediction = load_predictor(console.model_dir(model), known).predict([spec], [name], coverage=coverage)[0]
+    predictor = load_predictor(console.model_dir(model), known)
+    check_specs(predictor, [spec])
+    prediction = predictor.predict([spec], [name], coverage=coverage)[0]
     if as_json:
         from ...workloads.answers import prediction_answer
 

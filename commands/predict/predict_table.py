@@ -16,6 +16,7 @@ from ...datasets.rows.table_columns import SUFFIXES
 from ...datasets.store.errors import StoreError
 from ...features.device import Catalogue
 from ...features.errors import SpecError
+from ...models.predict.named_impl import check_impl
 from ...models.predict.prediction import Predictions
 from ...models.predict.predictor import load_predictor
 from ..console import check_file, note, progress_bar
@@ -50,7 +51,7 @@ def predict_table(
     with progress_bar() as progress:
         done = 0
         for name, rows in form.parts.items():
-            for part in _predictable(rows, devices, refused):
+            for part in _predictable(rows, predictor, refused):
                 progress(f"predicting {name}", done, form.table.num_rows)
                 columns.put(part.rows, _predicted(predictor, part, coverage, refused))
                 done += len(part)
@@ -95,12 +96,16 @@ class _Columns:
         }
 
 
-def _predictable(rows: FormRows, devices: Catalogue, refused: dict[int, str]) -> list[FormRows]:
-    """The rows whose device can run their dtype, in batches that bound memory; the others are refused."""
+def _predictable(rows: FormRows, predictor: Predictor, refused: dict[int, str]) -> list[FormRows]:
+    """The rows whose device can run their dtype and whose implementation was measured, in batches that bound memory.
+
+    The others are refused.
+    """
     good = np.ones(len(rows), dtype=np.bool_)
-    for index, (device, dtype) in rows.cases.groups("device", "dtype"):
+    for index, (device, dtype, impl) in rows.cases.groups("device", "dtype", "impl"):
         try:
-            devices.get(device).peak_flops_per_s(dtype, rows.cases.family.unit)
+            predictor.devices.get(device).peak_flops_per_s(dtype, rows.cases.family.unit)
+            check_impl(predictor, rows.cases.family.name, impl)
         except SpecError as error:
             good[index] = False
             refused.update(dict.fromkeys(rows.rows[index].tolist(), f"{error.field}: {error}"))

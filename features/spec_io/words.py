@@ -189,7 +189,7 @@ def read_device(name: str, known: Catalogue) -> tuple[Device, str]:
     Raises:
         SpecError: it means none, or several of which none goes by this name; the message has the closest names.
     """
-    key = re.sub(r"[\s_]+", "-", name.strip().lower())
+    key = _device_key(name)
     device = known_by(name.strip(), known) or known_by(key, known)
     fitting = [other for other in shipped_names() if _fits(key, other)]
     if device is not None:
@@ -215,10 +215,26 @@ def read_device(name: str, known: Catalogue) -> tuple[Device, str]:
     raise SpecError(f"no device {name!r}", field="device", advice=advice)
 
 
+def fitting_devices(name: str, known: Catalogue) -> list[Device]:
+    """The devices whose names have every part of a name, such as those of `h100` or `nvidia`; the one it is, where it is one.
+
+    Raises:
+        SpecError: there is none; the message has the closest names.
+    """
+    key = _device_key(name)
+    fitting = [item for item in known if _fits(key, item.name)]
+    exact = [item for item in fitting if _is_full(key, item.name)]
+    return exact or fitting or [read_device(name, known)[0]]
+
+
 @cache
 def shipped_names() -> tuple[str, ...]:
     """Names of the shipped devices, sorted, which are those of their files: reading all of these takes longer."""
     return tuple(sorted(path.stem for path in CATALOGUE_DIR.glob("*.yaml")))
+
+
+def _device_key(name: str) -> str:
+    return re.sub(r"[\s_]+", "-", name.strip().lower())
 
 
 def _fits(key: str, name: str) -> bool:

@@ -86,6 +86,12 @@ class FamilyModel:
     adaptations: Mapping[str, Mapping[str, Adaptation]] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
+    def impls(self) -> tuple[str, ...]:
+        """The implementations of its rows, the preferred first, then those that calibrations alone have."""
+        adapted = [adaptation for targets in self.adaptations.values() for adaptation in targets.values()]
+        others = sorted(name for adaptation in adapted for name in adaptation.impls())
+        return tuple(dict.fromkeys((*self.schema.impls, *others)))
+
 
 def with_power_of(before: FamilyModel, model: FamilyModel) -> FamilyModel:
     """The model with the utilisation model of an earlier one, where it has no power itself."""

@@ -164,6 +164,10 @@ class Adaptation:
         contexts = set(points.context[points.group == group].tolist())
         return [timing for timing in TIMINGS if _context(category, timing) in contexts]
 
+    def impls(self) -> set[str]:
+        """The implementations of the points, as they were read."""
+        return {group.partition(" ")[0] for group in set(self.process.points.group.tolist())}
+
     @classmethod
     def fit(
         cls, points: Points, residuals: Floats, size: float = 1.0, shared: tuple[SharedWeights, Floats] | None = None,

@@ -156,5 +156,12 @@ class Predictor(Protocol):
             SpecError: unknown device, a family the model was not trained on, or a coverage outside what is possible.
         """
 
+    def impls(self, family: str) -> Sequence[str]:
+        """The implementations with measured rows of a family, on whatever device.
+
+        Raises:
+            SpecError: the model was not trained on the family.
+        """
+
     def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
         """Predictions of cases of one family, in columns."""

@@ -344,6 +344,10 @@ class ArtifactPredictor:
             except GraphError as error:
                 raise ArtifactError(f"{self.directory}: a graph of {family} cannot be run: {error}") from error
 
+    def impls(self, family: str) -> tuple[str, ...]:
+        """See `Predictor.impls`."""
+        return self.family(family).model.impls()
+
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
     ) -> list[Prediction]:
@@ -384,10 +388,8 @@ class ArtifactPredictor:
         """
         if name not in self._loaded:
             if name not in self.families:
-                raise SpecError(
-                    f"the model in {self.directory} was not trained on {name}; it knows: {listed(self.families)}",
-                    field="family",
-                )
+                reason = f"the model in {self.directory} was not trained on {name}; it knows: {listed(self.families)}"
+                raise SpecError(reason, field="family")
             with self._lock:
                 if name not in self._loaded:
                     model = load_family(self.directory, self.manifest, name)

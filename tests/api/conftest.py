@@ -39,6 +39,9 @@ class FakePredictor:
             self.predict_cases(Cases.from_specs([spec], [device]), coverage=coverage).row(0) for spec, device in pairs
         ]
 
+    def impls(self, family: str) -> tuple[str, ...]:
+        return ("torch", "iree", "triton", "cutlass", "vllm-0.24.0")
+
     def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
         if cases.family.name == "conv2d":
             raise SpecError("the model was not trained on conv2d; it knows: gemm, attention", field="family")

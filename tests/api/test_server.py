@@ -129,24 +129,26 @@ def cli(*args: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def test_a_port_in_use_is_one_sentence(port):
-    process = cli("--port", str(port), "--model", "/nowhere")
+    process = cli("--port", str(port))
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (2, "")
     assert err == f"error: port {port} of 127.0.0.1 is in use; choose another with --port\n"
 
 
-def test_serving_a_missing_model_says_so_and_waits_for_it(tmp_path):
-    process = cli("--port", "0", "--model", str(tmp_path), "--json")
-    assert process.stdout is not None
-    address = json.loads(process.stdout.readline())["address"]
-    number = int(address.rsplit(":", 1)[1])
-    assert ask(number, "GET", "/healthz")[0] == 200
-    assert ask(number, "GET", "/readyz")[0] == 503
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    assert "manifest.json" in err
-    assert "Traceback" not in err
+@pytest.mark.parametrize(("content", "words"), [(None, "has no manifest.json"), ("{", "cannot be read")])
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_a_named_directory_that_is_no_model_is_refused_before_listening(tmp_path, content, words, how):
+    if content is not None:
+        (tmp_path / "manifest.json").write_text(content)
+    if how == "option":
+        process = cli("--port", "0", "--json", "--model", str(tmp_path))
+    else:
+        process = cli("--port", "0", "--json", "--workers", "2", env=os.environ | {"KERNELCAST_MODEL": str(tmp_path)})
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, "")
+    assert words in err
+    assert "without --model and KERNELCAST_MODEL the promoted model serves" in err
+    assert err.count("\n") == 1
 
 
 def shipped() -> Path:

@@ -48,6 +48,9 @@ class FakePredictor:
             for s, d in zip(specs, devices, strict=True)
         ]
 
+    def impls(self, family: str) -> tuple[str, ...]:
+        return ("torch", "iree")
+
     def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
         if cases.family.name == "conv2d":
             raise SpecError("the model was not trained on conv2d; it knows: gemm", field="family")

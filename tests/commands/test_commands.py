@@ -27,10 +27,10 @@ def test_devices(run):
     measured = {item["name"]: {record["family"]: record for record in item["measured"]} for item in listed}
     assert {"bf16", "fp8"} <= set(measured["nvidia-h100-sxm-80gb"]["gemm"]["dtypes"])
     assert measured["nvidia-p40"] == {}
-    item = run("devices", "h100").out
+    item = run("devices", "h100-sxm").out
     assert "3.35 TB/s" in item
     assert "datasheet" in item
-    assert json.loads(run("devices", "h100", "--json").out)["name"] == "nvidia-h100-sxm-80gb"
+    assert json.loads(run("devices", "h100-sxm", "--json").out)["name"] == "nvidia-h100-sxm-80gb"
     assert "no device 'h900'" in run("devices", "h900").error
 
 

@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 import pytest
 from kernelcast.client.answers import Fact
-from kernelcast.commands import console
 from kernelcast.commands.console import print_json
 from kernelcast.datasets.records.launch_traces import LaunchSummary
 
@@ -53,7 +52,7 @@ def test_json_is_one_line_for_a_program_and_many_for_a_person(
 ) -> None:
     print_json({"a": [1, "ü"]})
     assert capsys.readouterr().out == '{"a":[1,"ü"]}\n'
-    monkeypatch.setattr(console.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     print_json({"a": 1, "b": 2.5})
     assert capsys.readouterr().out == '{\n  "a": 1,\n  "b": 2.5\n}\n'
 

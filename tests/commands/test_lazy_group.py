@@ -188,3 +188,8 @@ def test_a_command_imports_no_other():
     assert "kernelcast.commands.catalogue" in done.stderr
     for name in ("commands.train", "commands.measure", "commands.predict", "kernelcast.models"):
         assert name not in done.stderr
+
+
+def test_an_unknown_word_of_data_has_the_commands(run):
+    assert "no command 'chek'; there are list, " in run("data", "chek").error
+    assert "no command 'verfy'; did you mean verify" in run("data", "verfy").error

@@ -244,6 +244,9 @@ def test_implementations_are_listed_by_device_and_format(visit):
     assert page.fields()["impl"] == "torch"
     copy = visit("#/predict?family=gemm&devices=h200&impl=mine")
     assert copy.tab.locator("[name=impl]").input_value() == "mine"
+    error = copy.tab.locator("[data-field='impl'] > .field-error")
+    error.wait_for()
+    assert "no gemm of impl 'mine' was measured" in error.inner_text()
 
 
 def test_the_nearest_measured_case_is_shown_with_its_distance(visit):

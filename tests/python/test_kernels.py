@@ -26,6 +26,8 @@ class Frame:
     def __init__(self, rows: list[dict[str, Any]], index: Any = None) -> None:
         self.rows, self.index = rows, list(range(len(rows))) if index is None else index
 
+    columns = SimpleNamespace(is_unique=True)
+
     def to_dict(self, orient: str) -> list[dict[str, Any]]:
         assert orient == "records"
         names = dict.fromkeys(name for row in self.rows for name in row)
@@ -96,7 +98,7 @@ def test_pandas_itself():
         (lambda: kc.predict([{"family": "gemm", **GEMM}]), "specs[0].device", "give a `device` field, or `device=`"),
         (lambda: kc.predict([{"family": "gemm", "device": "h200", **GEMM}], device="h200"), "specs[0].device", "twice"),
         (lambda: kc.predict([{"family": "gemm", **GEMM | {"m": 0}}], device="h200"), "specs[0].m", "between 1 and"),
-        (lambda: kc.predict([{"family": "gemm", **GEMM, "layer": 1}], device="h200"), "specs[0].layer", "unknown field"),
+        (lambda: kc.predict([{"family": "gemm", **GEMM, "layer": 1}], device="h200"), "specs[0].layer", "has no field 'layer'"),
         (lambda: kc.predict([], device="h200"), "specs", "no spec"),
         (lambda: kc.predict([3], device="h200"), "specs", "got list"),
         (lambda: kc.predict(3, device="h200"), "specs", "got int"),

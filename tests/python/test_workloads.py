@@ -14,12 +14,14 @@ func.func @main(%x: tensor<64x256xf32>) -> tensor<64x256xf32> {
 
 
 def test_a_step_of_a_model_is_read_in_a_line():
-    line = repr(kernelcast.estimate_model(LLAMA, "h100-sxm", batch=8, decode=True, context=2048))
+    answer = kernelcast.estimate_model(LLAMA, "h100-sxm", batch=8, decode=True, context=2048)
+    line, text = repr(answer), str(answer)
     assert line.startswith(f"{LLAMA}, ")
     assert " on nvidia-h100-sxm-80gb: " in line
     assert " ms to " in line
-    assert " tokens/s, " in line
-    assert line.endswith("90 % intervals")
+    assert "\n" not in line
+    assert text.startswith(line.partition(": ")[0])
+    assert all(f"\n  {name} " in text for name in ("a step", "tokens/s", "power", "a token", "memory", "time"))
 
 
 def test_a_service_is_read_in_a_line():
@@ -29,9 +31,19 @@ def test_a_service_is_read_in_a_line():
 
 
 def test_a_program_is_read_in_a_line():
-    line = repr(kernelcast.predict_mlir(ADD, "amd-epyc-9005-vm-2c", threads=1))
-    assert line.startswith("@main on amd-epyc-9005-vm-2c: ")
-    assert "kernels; 90 % intervals, " in line
+    answer = kernelcast.predict_mlir(ADD, "amd-epyc-9005-vm-2c", threads=1)
+    assert repr(answer).startswith("@main on amd-epyc-9005-vm-2c: ")
+    assert len(repr(answer)) < 90
+    assert "90 % intervals, " in str(answer)
+    assert f"{answer.groups[0].title}, bound by" in str(answer)
+
+
+def test_plans_are_read_in_a_line_and_printed_one_for_each_aim():
+    question = {"gpus": 2, "input_tokens": 128, "output_tokens": 16, "concurrency": 4}
+    answer = kernelcast.llm_plan(LLAMA, ["h100-sxm"], **question)
+    assert repr(answer).startswith(f"{LLAMA} on up to 2 GPUs: ")
+    assert "\n" not in repr(answer)
+    assert str(answer).count("\n") == len(answer.choices)
 
 
 def test_a_whole_model_is_a_total_that_computes():

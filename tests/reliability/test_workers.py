@@ -100,13 +100,15 @@ def test_without_its_supervisor_a_worker_answers_what_was_asked_and_ends(pool, w
 
 
 def test_no_model_is_a_clear_end_and_not_a_pool_of_503s(tmp_path):
+    (tmp_path / "champion.json").write_text("{")
+    env = os.environ | {"KERNELCAST_RELOAD_S": "0.1", "KERNELCAST_HOME": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "kernelcast", "serve", "--port", "0", "--workers", "2", "--model", str(tmp_path)],
-        capture_output=True, text=True, cwd="/", timeout=240, check=False, env=os.environ | {"KERNELCAST_RELOAD_S": "0.1"},
+        [sys.executable, "-P", "-m", "kernelcast", "serve", "--port", "0", "--workers", "2"],
+        capture_output=True, text=True, cwd="/", timeout=240, check=False, env=env,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert "error: none of 2 workers could answer in 3 tries each; their messages are above" in done.stderr
-    assert "manifest.json" in done.stderr
+    assert "champion pointer" in done.stderr
     assert "Traceback" not in done.stderr
 
 

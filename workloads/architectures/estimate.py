@@ -11,9 +11,10 @@ from ...features.device import Device
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
+from ...models.predict.named_impl import check_name
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..streamed_weights import streamed, weights_b
-from ..units import joules, plain, seconds, with_ends
+from ..units import joules, num_bytes, plain, seconds, watts, with_ends
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import Forward, forward
@@ -61,13 +62,24 @@ class Estimate:
     impl: str
     training: bool
 
-    def __repr__(self) -> str:
+    @property
+    def _title(self) -> str:
         devices = "" if self.plan.devices == 1 else f"{self.plan.devices} × "
-        return (
-            f"{self.facts.name}, {self.step}, on {devices}{self.device}: {with_ends(self.whole.latency_s, seconds)} a step, "
-            f"{with_ends(self.tokens_per_s, plain)} tokens/s, {with_ends(self.energy_per_token_j, joules)} a token; "
-            f"{100 * self.whole.coverage:g} % intervals"
-        )
+        return f"{self.facts.name}, {self.step}, on {devices}{self.device}"
+
+    def __repr__(self) -> str:
+        return f"{self._title}: {with_ends(self.whole.latency_s, seconds)}"
+
+    def __str__(self) -> str:
+        memory, whole = self.memory, self.whole
+        room = "" if memory.usable_b is None else f" of {num_bytes(memory.usable_b)}"
+        return "\n  ".join([
+            self._title, f"a step    {with_ends(whole.latency_s, seconds)}", f"tokens/s  {with_ends(self.tokens_per_s, plain)}",
+            f"power     {with_ends(whole.power_w, watts)}", f"a token   {with_ends(self.energy_per_token_j, joules)}",
+            f"memory    {num_bytes(memory.total_b)}{room}",
+            "time      " + ", ".join(f"{part.family} {100 * part.time_share:.0f} %" for part in whole.families),
+            f"{100 * whole.coverage:g} % intervals", *self.notes,
+        ])  # fmt: skip
 
 
 def estimate(
@@ -75,11 +87,20 @@ def estimate(
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
     routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
 ) -> Estimate:  # fmt: skip
-    """What a step of a model costs; arguments and errors are those of `estimate_steps`."""
-    return estimate_steps(
+    """What a step of a model costs; arguments and errors are those of `estimate_steps`.
+
+    Raises:
+        SpecError: likewise, or nothing in the step was measured in any version of the library `impl`.
+    """
+    result = estimate_steps(
         predictor, facts, [step], device, formats=formats, plan=plan, impl=impl, threads=threads,
         fused_attention=fused_attention, routing=routing, coverage=coverage, training=training,
     )[0]  # fmt: skip
+    if impl:
+        families = dict.fromkeys(part.kernel.spec.family for part in result.whole.parts)
+        known = dict.fromkeys(name for family in families for name in predictor.impls(family))
+        check_name(impl, list(known), "kernel of the step")
+    return result
 
 
 def estimate_steps(

@@ -16,6 +16,7 @@ from ...features.batch.cases import Cases
 from ...features.cost.bounds import work
 from ...features.device import Catalogue, Device, Fact
 from ...features.kernel import KernelSpec, View, get_family
+from ...models.predict.named_impl import check_impl
 from ...models.predict.prediction import Prediction, Predictor
 from ..answers import interval_answer, prediction_answer
 from .spec_on_devices import check_peaks, on_device, why_refused
@@ -38,7 +39,7 @@ def compare(
         prices: price of an hour by catalogue name.
 
     Raises:
-        SpecError: the model does not know the family or the coverage.
+        SpecError: the model does not know the family, the implementation or the coverage.
     """
     refusals = [why_refused(spec, device) for device in devices]
     able = [device for device, reason in zip(devices, refusals, strict=True) if reason is None]
@@ -66,7 +67,8 @@ def roofline(
     """A spec with its timing under the roofs of devices, in their order.
 
     Raises:
-        SpecError: a device has no peak for the dtype, or the model does not know the family or the coverage.
+        SpecError: a device has no peak for the dtype, or the model does not know the family, the implementation or the
+            coverage.
     """
     check_peaks(spec, devices)
     predictions = _predict(predictor, spec, devices, coverage)
@@ -78,6 +80,7 @@ def roofline(
 
 
 def _predict(predictor: Predictor, spec: KernelSpec, devices: Sequence[Device], coverage: float) -> list[Prediction]:
+    check_impl(predictor, spec.family, spec.impl)
     specs = [on_device(spec, device) for device in devices]
     return predictor.predict(specs, [device.name for device in devices], coverage=coverage)
 

@@ -16,6 +16,7 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import kind_of, read_spec
 from ...models.family_model.intervals import check_coverage
+from ...models.predict.named_impl import check_specs
 from ...models.predict.prediction import Interval, Predictions, Predictor
 from ..answers import interval_answer, known_interval
 from .known_configs import TuningModel, TuningProblem, known_configs, problem_of, tuning_model
@@ -107,7 +108,7 @@ def rank(predictor: Predictor, question: RankQuestion) -> answers.Ranking:
 
     Raises:
         ModelFileError: the file of the tuning model is damaged.
-        SpecError: the model does not know the family or the coverage.
+        SpecError: the model does not know the family, the implementation or the coverage.
     """
     coverage = check_coverage(question.coverage)
     # Tuning models know kernels alone; on a CPU a call is no other.
@@ -120,6 +121,7 @@ def rank(predictor: Predictor, question: RankQuestion) -> answers.Ranking:
 
 def _by_prediction(predictor: Predictor, question: RankQuestion, coverage: float) -> answers.Ranking:
     """Ranked by the served model; tied are those whose interval reaches down to the best one's value."""
+    check_specs(predictor, question.specs[:1])
     predictions = _predicted(predictor, question, question.specs, coverage)
     latency = predictions.targets["latency_s"]
     order = np.argsort(latency.value, kind="stable")

@@ -14,6 +14,7 @@ from ...features.device import Device
 from ...features.errors import SpecError, listed
 from ...features.kernel import MAX_DIM, KernelFamily, KernelSpec, get_family
 from ...features.spec_io.reading import MAX_TEXT, kind_of
+from ...models.predict.named_impl import check_specs
 from ...models.predict.prediction import Predictor
 from ..answers import interval_columns, known_columns, text_column
 from .spec_on_devices import BARE_NEEDED, check_peaks, on_device, read_bare
@@ -44,9 +45,11 @@ def sweep(predictor: Predictor, swept: Swept, devices: Sequence[Device], *, cove
     """A curve for each device, in their order.
 
     Raises:
-        SpecError: a device has no peak for the dtype, or the model does not know the family or the coverage.
+        SpecError: a device has no peak for the dtype, or the model does not know the family, the implementation or the
+            coverage.
     """
     check_peaks(swept.specs[0], devices)
+    check_specs(predictor, swept.specs[:1])
     curves = [_curve(predictor, swept.specs, device, coverage) for device in devices]
     return answers.Sweep(swept.dim, swept.specs[0].timing, swept.values, curves)
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ...models.predict.prediction import Interval
-from ..units import joules, seconds, watts, with_ends
+from ..units import counted, joules, seconds, watts, with_ends
+
+_SHOWN = 8
+"""Most kernels of a program in its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,15 @@ class ModulePrediction(ProgramCost):
     characteristics: Mapping[str, Interval] = field(default_factory=lambda: MappingProxyType({}))
 
     def __repr__(self) -> str:
-        return (
-            f"@{self.function} on {self.device}: {with_ends(self.latency_s, seconds)}, {with_ends(self.power_w, watts)}, "
-            f"{with_ends(self.energy_j, joules)}, {len(self.groups)} kernels; {100 * self.coverage:g} % intervals, "
-            f"{'inside' if self.in_domain else 'outside'} what was measured"
-        )
+        kernels = counted(len(self.groups), "kernel")
+        return f"@{self.function} on {self.device}: {with_ends(self.latency_s, seconds)}, {kernels}"
+
+    def __str__(self) -> str:
+        parts = sorted(self.groups, key=lambda group: group.time_share, reverse=True)
+        more = [f"and {counted(len(parts) - _SHOWN, 'other kernel')}"] if len(parts) > _SHOWN else []
+        return "\n  ".join([
+            f"@{self.function} on {self.device}", f"latency  {with_ends(self.latency_s, seconds)}",
+            f"power    {with_ends(self.power_w, watts)}", f"energy   {with_ends(self.energy_j, joules)}",
+            *(f"{100 * part.time_share:4.1f} %  {part.title}, bound by {part.bound}" for part in parts[:_SHOWN]), *more,
+            f"{100 * self.coverage:g} % intervals, {'inside' if self.in_domain else 'outside'} what was measured", *self.notes,
+        ])  # fmt: skip

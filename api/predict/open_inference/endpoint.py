@@ -15,6 +15,7 @@ from ....features.batch.categorical import Categorical
 from ....features.device import Catalogue
 from ....features.errors import SpecError
 from ....features.kernel import CACHE_STATES, KernelFamily, get_family
+from ....models.predict.named_impl import check_impls
 from ....models.predict.prediction import TARGETS, Predictions
 from ...model_source import LoadedModel, Service, require_model
 from ...transport.bodies import media_type, read_body
@@ -81,9 +82,11 @@ class InferEndpoint:
     def _predict(self, loaded: LoadedModel, name: str, request: InferRequest) -> Predictions:
         cases = read_cases(request, name, loaded.catalogue)
         try:
+            check_impls(loaded.predictor, cases)
             predictions = loaded.predictor.predict_cases(cases, coverage=request.coverage)
         except SpecError as error:
-            where = "parameters.coverage" if error.field == "coverage" else _position(request, error.field, 0)
+            row = None if error.field == "impl" else 0
+            where = "parameters.coverage" if error.field == "coverage" else _position(request, error.field, row)
             raise invalid([field_problem(error, where)]) from error
         self._metrics.count_predictions(prediction_counts(cases, predictions))
         self._metrics.count_usage_cases(cases)

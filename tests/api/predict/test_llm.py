@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import kernelcast
 import pytest
+from kernelcast.api.model_source import LoadedModel
+from kernelcast.api.predict.llm import FIRST_QUESTIONS, LlmAnswers
+from kernelcast.features.device import catalogue
+from kernelcast.models.family_model.artifact import shipped_model_dir
+from kernelcast.models.predict.predictor import load_predictor
 
 PREDICT: dict[str, Any] = {
     "model": "meta-llama/Llama-3.1-8B", "device": "h100-sxm", "input_tokens": 512, "output_tokens": 64, "concurrency": 8,
@@ -123,3 +130,28 @@ def test_bodies_that_are_none(client: Any) -> None:
                 "POST", f"/v1/llm/{name}", content=body, headers={"content-type": "application/json"}
             )
             assert response.status_code == status, (name, body, response.text)
+
+
+def test_the_first_questions_are_those_of_the_page() -> None:
+    view = (Path(kernelcast.__file__).parent / "api/page/static/views/llm.js").read_text(encoding="utf-8")
+    question = FIRST_QUESTIONS[0]
+    start = view.partition("const PRESETS = {\n")[2].partition("\n")[0]
+    assert f'"{question["model"]}", `${{H100}},${{B200}}`, "2,4", {{ weights: "{question["weights"]}" }}' in start
+    assert f"const CONCURRENCIES = {question['concurrency']};" in view
+    assert {item["device"] for item in FIRST_QUESTIONS} == {"nvidia-h100-sxm-80gb", "nvidia-b200-sxm-180gb"}
+    assert {item["plan"]["tp"] for item in FIRST_QUESTIONS} == {2, 4}
+
+
+def test_a_model_is_warmed_up_once_and_not_beside_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelcast.api.predict.llm.FIRST_QUESTIONS", [FIRST_QUESTIONS[0] | {"concurrency": [1]}])
+    predictor = load_predictor(shipped_model_dir())
+    loaded = LoadedModel(predictor, catalogue(), "shipped", Path("/model"), {}, "")
+    answers = LlmAnswers()
+    answers.warm_up(None)
+    answers.warm_up(loaded)
+    assert answers._service(loaded).known == 1
+    monkeypatch.setattr(LlmAnswers, "_service", None)
+    answers.warm_up(loaded)
+    busy = LlmAnswers()
+    busy._has_readers = True
+    busy.warm_up(loaded)

@@ -88,3 +88,19 @@ def test_a_batch_of_nothing_but_new_implementations_is_refused(client, gemm):
     result = client.post({"requests": [gemm | {"impl": f"lib-{i}"} for i in range(101)]})
     assert result.status_code == 422
     assert "names 101 different implementations; at most 100 are allowed in one request" in result.json()["detail"]
+
+
+def test_a_library_that_was_never_measured_is_refused_at_its_field(client, gemm):
+    client.check_refused(
+        "/v1/predict", gemm | {"impl": "trch"}, "impl", "did you mean torch? Without impl, the usual one"
+    )
+    batch = {"requests": [gemm, gemm | {"impl": "trch"}]}
+    client.check_refused("/v1/predict", batch, "requests[1].impl", "no gemm of impl 'trch' was measured")
+    body = {
+        "devices": [gemm["device"]],
+        "kernels": [{name: gemm[name] for name in ("family", "dtype", "sizes")} | {"impl": "trch"}],
+    }
+    client.check_refused("/v1/predict/model", body, "kernels[0].impl", "no gemm of impl 'trch'")
+    columns = {"family": "gemm", "columns": {"device": gemm["device"], "dtype": "bf16", "sizes": {"m": [8], "n": [8], "k": [8]},
+               "impl": "trch"}}  # fmt: skip
+    client.check_refused("/v1/predict/columns", columns, "columns.impl", "no gemm of impl 'trch'")

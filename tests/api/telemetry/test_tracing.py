@@ -117,7 +117,7 @@ def test_the_command_says_it_in_one_sentence(tmp_path, workers):
     (tmp_path / "opentelemetry" / "exporter").mkdir(parents=True)
     (tmp_path / "opentelemetry" / "exporter" / "__init__.py").write_text("")
     env = os.environ | {"KERNELCAST_TRACING": "1", "PYTHONPATH": str(tmp_path)}
-    command = [sys.executable, "-m", "kernelcast", "serve", "--port", "0", "--model", "/nowhere", "--workers", workers]
+    command = [sys.executable, "-m", "kernelcast", "serve", "--port", "0", "--workers", workers]
     done = subprocess.run(command, capture_output=True, text=True, cwd="/", env=env, timeout=240)
     assert done.returncode == 2
     assert done.stderr.startswith("error: KERNELCAST_TRACING asks for traces, but opentelemetry.")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 from kernelcast.api.app import create_app
 from kernelcast.api.model_source import FixedSource
 from kernelcast.api.settings import Settings
+from kernelcast.api.transport.responses import CachedContent
 from kernelcast.features.device import catalogue
+from starlette.requests import Request
 
 PATHS = ["/v1/devices", "/v1/devices/h100-sxm", "/v1/kernels", "/v1/kernels/gemm", "/openapi.json", "/", "/docs/api",
          "/docs/api/swagger-ui.css", "/docs/api/page.js", "/favicon.ico"]  # fmt: skip
@@ -79,3 +83,16 @@ def test_under_a_prefix_the_document_names_its_server(serve):
 def test_an_application_without_a_model_has_its_catalogue():
     app = create_app(FixedSource(None, catalogue()))
     assert app.url_path_for("list_devices") == "/v1/devices"
+
+
+def test_files_are_packed_once_and_small_ones_not_at_all() -> None:
+    body = b"kernelcast " * 1000
+    content = CachedContent(body, "text/plain")
+    asked = Request({"type": "http", "headers": [(b"accept-encoding", b"br, gzip")]})
+    packed = content.answer(asked)
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.headers["vary"] == "Accept-Encoding"
+    assert gzip.decompress(packed.body) == body
+    assert packed.body is content.answer(asked).body
+    assert content.answer(Request({"type": "http", "headers": []})).body == body
+    assert "content-encoding" not in CachedContent(b"small", "text/plain").answer(asked).headers

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from kernelcast.commands import console
 from kernelcast.features.device import catalogue
 
 GEMM = ("gemm", "4096x4096x4096", "bf16")
@@ -43,6 +42,14 @@ def test_a_device_that_cannot_run_it_is_told(run, fake):
     assert "nvidia-p4: not answered: nvidia-p4 has no peak for nvfp4" in done.err
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_no_device_that_can_run_it_is_an_error_with_the_reasons(run, fake, options):
+    done = run("compare", "gemm", "64x64x64", "nvfp4", "--device", "p4", "--device", "v100", *options)
+    assert (done.code, done.out) == (2, "")
+    assert "error: no device can run it: nvidia-p4 has no peak for nvfp4; it has:" in done.err
+    assert "nvidia-v100-sxm-32gb has no peak" in done.err
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -56,7 +63,7 @@ def test_a_device_that_cannot_run_it_is_told(run, fake):
     ],
 )
 def test_tables_fit_80_columns(run, fake, command, monkeypatch):
-    monkeypatch.setattr(console, "PIPE_WIDTH", 80)
+    monkeypatch.setattr("kernelcast.commands.console.screen.PIPE_WIDTH", 80)
     done = run(*command)
     assert done.code == 0, done.err
     # A heading names a kernel, and is one line whatever its length.

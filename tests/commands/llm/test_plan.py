@@ -44,7 +44,7 @@ def test_the_screen_has_the_command_and_the_front(capsys: pytest.CaptureFixture[
         (("--input", "nan"), "input_tokens"), (("--output", "-1"), "output_tokens"), (("--rate", "1e30"), "rate"),
         (("--concurrency", "4", "--rate", "1"), "not both"), (("--tpot", "1e-5"), "nearest"),
         (("--engines", "tgi"), "no engine"),
-        (("--weights", "int3"), "weights"), (("--prices", "none.yaml"), "cannot read"),
+        (("--weights", "int3"), "weights"), (("--price", "none.yaml"), "cannot read"),
         (("--power-budget", "-5"), "power_budget_w"),
         (("--power-budget", "20"), "W, of 20"), (("--devices", "amd-epyc-9654"), "GPUs"), (("--cached", "1"), "cached"),
     ],
@@ -59,5 +59,5 @@ def test_bad_input_is_one_sentence(more: tuple[str, ...], word: str, capsys: pyt
 def test_a_device_without_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prices = tmp_path / "prices.yaml"
     prices.write_text("h100-sxm: 2.5\n")
-    assert main([*ASK, "--prices", str(prices)]) == 2
+    assert main([*ASK, "--price", str(prices)]) == 2
     assert "nvidia-l40s" in capsys.readouterr().err

@@ -14,7 +14,7 @@ ASK = ("llm", "predict", "meta-llama/Llama-3.1-8B", "--device", "h100-sxm", "--i
 
 
 def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*ASK, "--concurrency", "8", "--gpus", "2", "--prices", "2.5", "--json"]) == 0
+    assert main([*ASK, "--concurrency", "8", "--gpus", "2", "--price", "h100-sxm=2.5", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["gpus"] == 2
     assert answer["replicas"] == 2
@@ -75,7 +75,7 @@ def test_a_trace_is_answered_by_its_requests(tmp_path: Path, capsys: pytest.Capt
     [
         ((), "concurrency"), (("--concurrency", "8", "--rate", "1"), "one of"), (("--batch", "0"), "batch"),
         (("--batch", "1", "--tp", "3"), "does not divide"), (("--batch", "1", "--gpus", "3", "--tp", "2"), "no multiple"),
-        (("--batch", "1", "--engine", "tgi"), "no engine"), (("--batch", "1", "--prices", "-1"), "price"),
+        (("--batch", "1", "--engine", "tgi"), "no engine"), (("--batch", "1", "--price", "-1"), "price"),
         (("--batch", "1", "--max-sequences", "0"), "sequences"),
     ],
 )  # fmt: skip

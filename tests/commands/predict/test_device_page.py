@@ -9,7 +9,7 @@ from kernelcast.commands.predict import device_page
 
 
 def test_a_measured_device(run):
-    done = run("devices", "h200")
+    done = run("devices", "h200-sxm")
     assert done.code == 0, done.err
     for words in (
         "what the answers rest on",
@@ -44,13 +44,13 @@ def test_json_has_every_line(run):
 def test_a_champion_that_cannot_be_read_leaves_the_facts(run, tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path))
     (tmp_path / "champion.json").write_text("no json")
-    done = run("devices", "h200")
+    done = run("devices", "h200-sxm")
     assert done.code == 0
     assert "compute_units" in done.out
     assert "what answers rest on is not known: the champion pointer" in done.err
 
 
-@pytest.mark.parametrize("words", [("devices", "h200", "--model", "absent"), ("devices", "h300")])
+@pytest.mark.parametrize("words", [("devices", "h200-sxm", "--model", "absent"), ("devices", "h300")])
 def test_bad_input_is_one_clear_sentence(run, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert words[-1] in run(*words).error
@@ -61,8 +61,8 @@ def test_where_only_what_measures_is_installed_the_facts_are_shown(run, monkeypa
         raise ModuleNotFoundError("No module named 'msgspec'", name="msgspec")
 
     monkeypatch.setattr(device_page, "read_page", missing)
-    done = run("devices", "h200")
+    done = run("devices", "h200-sxm")
     assert done.code == 0
     assert "compute_units" in done.out
     assert "it needs msgspec; run: pip install kernelcast" in done.err
-    assert "it needs msgspec; run: pip install kernelcast" in run("devices", "h200", "--json").error
+    assert "it needs msgspec; run: pip install kernelcast" in run("devices", "h200-sxm", "--json").error

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ....features.errors import SpecError
 from ....models.predict.prediction import Interval
+from ...units import counted
 from ..predict import ServingPrediction, ServingPredictor
 from ..request import Load
 from .choice import AIMS, COST, GPUS, LATENCY, Aim, aims_of, pareto_front, probability_less, ranked, spread
@@ -48,7 +49,7 @@ class Choice:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanAnswer:
     """What a planner found.
 
@@ -71,6 +72,15 @@ class PlanAnswer:
     front: tuple[Candidate, ...]
     by_gpus: tuple[Candidate, ...]
     split: Split | None
+
+    def __repr__(self) -> str:
+        name, gpus = self.question.facts.name, counted(self.question.gpus, "GPU")
+        plans = f"{self.possible:,} of {self.plans:,} plans are possible"
+        return f"{name} on up to {gpus}: {plans}, best for {len(self.choices)} aims"
+
+    def __str__(self) -> str:
+        best = [f"{AIMS[choice.aim].title}: {choice.service!r}" for choice in self.choices]
+        return "\n  ".join([repr(self), *best])
 
 
 def plan_service(

@@ -1,0 +1,69 @@
+"""What an hour of a device costs: the option `--price` of every command that says what something costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...features.errors import SpecError, listed
+
+if TYPE_CHECKING:
+    from ...features.device import Catalogue
+
+Prices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="DEVICE=PRICE|YAML",
+        help="Price of one device for an hour, in any one currency, or a file with a line `h100-sxm: 2.5` each; may be given "
+        "again.",
+    ),
+]
+EarlierPrices = Annotated[list[str] | None, typer.Option("--prices", hidden=True)]
+"""The earlier name of the option of services of language models."""
+
+_EXPECTED = "--price takes DEVICE=PRICE, such as h100-sxm=2.99, or a YAML file of prices"
+
+
+def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) -> dict[str, float]:
+    """Prices of an hour by catalogue name; of files those of `devices`, which are catalogue names.
+
+    A number alone is the price of the only device.
+
+    Raises:
+        SpecError: a word is neither a price nor a file of prices, or its device is not among `devices`, or has two prices.
+    """
+    from ...features.spec_io.words import read_device
+    from ...workloads.compare.spec_on_devices import MAX_PRICE
+    from ...workloads.serving.planning.question import read_prices as read_file
+
+    prices: dict[str, float] = {}
+    for word in words:
+        name, mark, text = word.rpartition("=")
+        amount = _number(text)
+        if amount is None and not mark and (Path(word).suffix or Path(word).is_file()):
+            per_hour = {device: price for device, price in read_file(Path(word), known).items() if device in devices}
+        elif amount is None or not 0 <= amount <= MAX_PRICE or not (mark or len(devices) == 1):
+            raise SpecError(f"{_EXPECTED}, got {word!r}", field="price")
+        else:
+            per_hour = {read_device(name, known)[0].name if mark else devices[0]: amount}
+        for device, price in per_hour.items():
+            if device not in devices:
+                raise SpecError(
+                    f"--price names {device}, which is not among the devices: {listed(devices)}", field="price"
+                )
+            if prices.setdefault(device, price) != price:
+                raise SpecError(
+                    f"--price names {device} twice, at {prices[device]:g} and {price:g}; give one", field="price"
+                )
+    return prices
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,148 @@
+"""What people read: tables, headings, facts and marks on stdout, notes and errors on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...features.errors import printable
+from ...workloads.units import joules, seconds, watts
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from ...client.answers import Interval as SentInterval
+    from ...models.predict.prediction import Interval, Prediction
+    from ...workloads.mlir.prediction import ModulePrediction
+    from ...workloads.whole_model import WholeModelPrediction
+
+    AnyInterval = Interval | SentInterval
+    Targets = Prediction | ModulePrediction | WholeModelPrediction
+
+PIPE_WIDTH = 140
+"""Columns of a table that goes to a pipe or a file, where there is no terminal to ask."""
+
+
+def out() -> Console:
+    """The console for answers, without control characters but rich's own; it honours NO_COLOR and colours terminals alone.
+
+    Square brackets are text, not markup: `C[b,m,n]` is how families write shapes.
+    """
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class PlainConsole(Console):
+        def render(self, *args: Any, **kwargs: Any) -> Iterator[Segment]:
+            for part in super().render(*args, **kwargs):
+                yield part if part.control else Segment(printable(part.text), part.style)
+
+    return PlainConsole(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False, emoji=False)
+
+
+def new_table(*heads: str, numbers: Collection[str] = (), title: str | None = None) -> Table:
+    """An empty table for `out()`: long cells are folded, not cut.
+
+    Args:
+        heads: Titles of the columns.
+        numbers: Titles of the columns that stand at the right.
+        title: Title of the table, None for none.
+    """
+    from rich.table import Table
+
+    table = Table(title=title, box=None, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
+    return table
+
+
+def show_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[str] = (), title: str | None = None
+) -> None:
+    """Print `new_table` with these rows."""
+    table = new_table(*heads, numbers=numbers, title=title)
+    for row in rows:
+        table.add_row(*row)
+    out().print(table)
+
+
+def totals_table(name_cells: int = 9) -> Table:
+    """An empty table of values without heads: name, value, interval, remark; names take `name_cells` columns."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", width=name_cells)
+    for _ in range(2):
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column()
+    return table
+
+
+def targets_table(prediction: Targets, rate: str, unknown: str) -> Table:
+    """`totals_table` with latency, power and energy; `rate` is the remark of the latency, `unknown` says why one is None."""
+    from rich.text import Text
+
+    table = totals_table()
+    for name, target, show, remark in (
+        ("latency", prediction.latency_s, seconds, rate), ("power", prediction.power_w, watts, ""),
+        ("energy", prediction.energy_j, joules, ""),
+    ):  # fmt: skip
+        if target is None:
+            table.add_row(name, "unknown", "", unknown)
+        else:
+            table.add_row(name, Text(show(target.value), "bold"), between(target, show), remark)
+    return table
+
+
+def between(target: Interval, show: Callable[[float], str]) -> str:
+    """The interval of a target as text."""
+    return f"[{show(target.lower)} … {show(target.upper)}]"
+
+
+def span(target: AnyInterval, show: Callable[[float], str]) -> str:
+    """The interval of a target as short text: `160 … 194 µs`."""
+    (low, unit), (high, other) = (show(end).split(" ", 1) for end in (target.lower, target.upper))
+    return f"{low} … {high} {unit}" if unit == other else f"{low} {unit} … {high} {other}"
+
+
+def heading(title: str, rest: str) -> Text:
+    """The first line of an answer: what it is about, and more."""
+    from rich.text import Text
+
+    return Text.assemble((title, "bold"), rest)
+
+
+def domain_text(text: str, in_domain: bool) -> Text:
+    """Text in the colour of a value inside or outside what was measured."""
+    from rich.text import Text
+
+    return Text(text, "green" if in_domain else "yellow")
+
+
+def domain_mark(in_domain: bool) -> Text:
+    """A full green mark for an answer inside what was measured, a hollow yellow one for others."""
+    return domain_text("●" if in_domain else "○", in_domain)
+
+
+def show_fact(name: str, fact: str, *, cells: int = 10, style: str = "dim") -> None:
+    """Print a line with a name of `cells` columns before it."""
+    from rich.text import Text
+
+    out().print(Text.assemble((name.ljust(cells), style), fact), soft_wrap=True)
+
+
+def bar(share: float) -> str:
+    """A share of the longest bar, drawn."""
+    return "█" * round(24 * share) or "▏"
+
+
+def note(message: str) -> None:
+    """A message on stderr."""
+    print(printable(message), file=sys.stderr, flush=True)  # noqa: T201 - this is the one place messages are printed
+
+
+def failed(message: str) -> None:
+    """An error on stderr."""
+    note(f"error: {message}")
