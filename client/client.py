@@ -30,7 +30,7 @@ from .answers import (
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
 from .device_answers import DevicePage
 from .estimate_answers import Estimates, ModelSummary, ShippedModels
-from .llm_answers import ServicePlans, ServingPrediction, ServingPredictions
+from .llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -225,6 +225,14 @@ class Client:
         sizes = {"gpus": gpus, "input_tokens": input_tokens, "output_tokens": output_tokens}
         request = _model(model) | {"devices": names(devices)} | sizes
         return self._post("/v1/llm/plan", request | load_and_limits, ServicePlans)
+
+    def llm_fleet(
+        self, model: str | Mapping[str, Any], *, devices: Sequence[str], gpus: int, rate: float,
+        sizes: Sequence[Mapping[str, float]], **limits: Any,
+    ) -> ServiceFleet:  # fmt: skip
+        """Which mix of devices serves requests of many sizes (`input_tokens`, `output_tokens`, `weight`) at least cost."""
+        request = _model(model) | {"devices": names(devices), "gpus": gpus, "rate": rate, "sizes": list(sizes)}
+        return self._post("/v1/llm/fleet", request | limits, ServiceFleet)
 
     def devices(self) -> list[Device]:
         """Every device of the service's catalogue."""

@@ -97,6 +97,9 @@ def best_split(service: ServingPredictor, question: PlanQuestion, replicas: Sequ
         return None
     groups: dict[tuple[object, ...], list[Replica]] = defaultdict(list)
     for replica in replicas:
+        if replica.setting.speculation is not None:
+            # Guesses beside workers of prompts are not modelled.
+            continue
         groups[replica.setting.device, replica.setting.formats, replica.setting.engine].append(replica)
     best: Split | None = None
     for some in groups.values():
