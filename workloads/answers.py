@@ -196,7 +196,7 @@ def plans_answer(answer: PlanAnswer) -> llm_answers.ServicePlans:
         refusals=[llm_answers.PlanRefusal(kind, item.count, item.nearest) for kind, item in answer.refusals.items()],
         choices=[_choice(item, question.price(item.plan.setting.device)) for item in answer.choices],
         front=[point_answer(item) for item in answer.front], by_gpus=[point_answer(item) for item in answer.by_gpus],
-        disaggregated=None if answer.split is None else _split(answer.split),
+        disaggregated=_split(answer.split),
     )  # fmt: skip
 
 
@@ -233,14 +233,16 @@ def fleet_answer(question: PlanQuestion, answer: Fleet) -> llm_answers.ServiceFl
     )  # fmt: skip
 
 
-def _split(item: Split) -> llm_answers.DisaggregatedPlan:
+def _split(item: Split | None) -> llm_answers.DisaggregatedPlan | None:
+    if item is None or item.service is None:
+        return None
     return llm_answers.DisaggregatedPlan(
         item.decode.device, item.gpus, item.decode.engine,
         msgspec.convert(item.decode.formats, llm_answers.NumberFormats, from_attributes=True),
         msgspec.convert(item.prefill.plan, llm_answers.SplitPlan, from_attributes=True), item.prefill_workers,
         msgspec.convert(item.decode.plan, llm_answers.SplitPlan, from_attributes=True), item.decode_workers, item.concurrency,
-        item.transfer_s, item.ttft_s, item.tpot_s, item.throughput_tok_s, _known(item.energy_per_token_j),
-        item.cost_per_million_tokens,
+        item.transfer_s, item.ttft_s, item.tpot_s, _latency(item.service.ttft_s), _latency(item.service.tpot_s),
+        item.throughput_tok_s, _known(item.energy_per_token_j), item.cost_per_million_tokens,
     )  # fmt: skip
 
 

@@ -186,6 +186,13 @@ def _show_split(item: Split) -> None:
         f"{item.throughput_tok_s:,.4g} tokens/s, {_plain(item.energy_per_token_j)} J per token, cost "
         f"{item.cost_per_million_tokens:.4g}; a cache is sent in {console.seconds(item.transfer_s)}",
     )  # fmt: skip
+    if item.service is not None:
+        ttft, tpot = item.service.ttft_s, item.service.tpot_s
+        console.show_fact(
+            "simulated", f"first token {console.seconds(ttft.p50.value)} ({console.between(ttft.p50, console.seconds)}), 99 % "
+            f"within {console.seconds(ttft.p99.value)}; per token {console.seconds(tpot.p50.value)} "
+            f"({console.between(tpot.p50, console.seconds)})",
+        )  # fmt: skip
 
 
 def engine_words(setting: Setting) -> str:
