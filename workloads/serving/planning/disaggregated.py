@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ....features.device import Device
 from ....features.batch.cases import Floats
+from ....features.device import Device
 from ....features.errors import SpecError
 from ....models.predict.prediction import Interval
 from ...architectures.memory import memory
