@@ -114,8 +114,8 @@ function draw(view, body, answer) {
   const measure = page.state.oneOf("plan.against", Object.keys(AGAINST), "cost");
   result.replaceChildren(
     el("p", { text: `${grouped(answer.plans)} plans were compared, of which ${grouped(answer.possible)} are possible and within the limits.` }),
-    bestTable(page, answer),
-    frontFigure(page, answer, measure, () => draw(view, body, answer)),
+    ...bestTable(page, answer),
+    ...frontFigure(page, answer, measure, () => draw(view, body, answer)),
     refusedPlans(answer),
     requestBlock(page, PATH, body, callOf(body)),
   );
@@ -151,7 +151,7 @@ function frontFigure(page, { front, devices, cost_unit: unit }, measure, again) 
   const { words: plain, of, unit: quantity } = AGAINST[measure];
   const words = measure === "cost" ? costWords(unit) : plain;
   const known = front.filter((one) => of(one) !== null);
-  if (!known.length) return hint("Energy of these plans is unknown.");
+  if (!known.length) return [hint("Energy of these plans is unknown.")];
   const label = `${words} against time per token`;
   const points = known.map((one) => ({ x: one.tpot_s, y: of(one), one })).sort((a, b) => a.x - b.x);
   const layers = devices.map((device, i) => ({ kind: "dots", series: i + 1, points: points.filter(({ one }) => one.device === device) }));
