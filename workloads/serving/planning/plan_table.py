@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....features.errors import SpecError, listed
+from ....models.predict.prediction import Interval
 from ...architectures.config.catalogue import facts_of
 from ..predict import ServingPredictor
 from .choice import AIMS, COST, THROUGHPUT
@@ -131,7 +132,7 @@ def _columns(question: PlanQuestion, chosen: Choice, requests: float | None, sam
     if requests is not None:
         # The queue is long: its ends weigh nothing.
         all_tokens = requests * samples * tokens
-        job = type(rate)(all_tokens / rate.value, all_tokens / rate.upper, all_tokens / rate.lower)
+        job = Interval(all_tokens / rate.value, all_tokens / rate.upper, all_tokens / rate.lower)
         measures |= {"job": job, "job_cost": job.scaled(per_hour / 3600)}
     values: dict[str, Any] = {
         "plan_device": setting.device, "plan_gpus": plan.gpus, "plan_replicas": plan.replicas, "plan_tp": setting.plan.tp,
