@@ -14,7 +14,10 @@ from . import plan
 
 def plan_table(
     table: Annotated[
-        Path, typer.Option(metavar="FILE", help="Questions (.parquet, .csv): model, devices, gpus, input_tokens, output_tokens …")
+        Path,
+        typer.Option(
+            metavar="FILE", help="Questions (.parquet, .csv): model, devices, gpus, input_tokens, output_tokens"
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the table with its answers goes.")],
     prices: plan.Prices = None,

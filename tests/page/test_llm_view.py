@@ -114,7 +114,9 @@ def test_a_preset_is_pressed_as_long_as_it_is_what_is_asked(visit):
 
 
 def test_guesses_are_a_part_of_a_step(visit):
-    page = visit(f"{SMALL.replace('h100-sxm,l40s', 'h100-sxm')}&speculate=3&acceptance=0.7&draft=meta-llama/Llama-3.2-1B")
+    page = visit(
+        f"{SMALL.replace('h100-sxm,l40s', 'h100-sxm')}&speculate=3&acceptance=0.7&draft=meta-llama/Llama-3.2-1B"
+    )
     assert page.fields()["draft"] == "meta-llama/Llama-3.2-1B"
     shares = page.tab.get_by_role("list", name="Shares of a decode step").inner_text()
     assert re.search(r"draft: \d", shares)

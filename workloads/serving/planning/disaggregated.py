@@ -162,9 +162,9 @@ def _simulated(question: PlanQuestion, device: Device, split: Split, machine: _M
         random = np.random.default_rng((0, worker))
         count = max(REQUESTS // machine.workers, 1)
         at_s = poisson(rate / machine.workers, count, random)
-        made = simulate(first.replica.table, Arrivals(_alike(inputs, count), _alike(1, count), at_s), first.replica.how)
-        sent.append(made.sent_s)
-        handed.append(made.first_s)
+        run = simulate(first.replica.table, Arrivals(_alike(inputs, count), _alike(1, count), at_s), first.replica.how)
+        sent.append(run.sent_s)
+        handed.append(run.first_s)
     sent_s, first_s = np.concatenate(sent), np.concatenate(handed)
     order = np.argsort(first_s)
     sent_s, first_s = sent_s[order], first_s[order]
@@ -176,8 +176,8 @@ def _simulated(question: PlanQuestion, device: Device, split: Split, machine: _M
             continue
         # Workers of answers read the prompt and its first token.
         prompts, answers = _alike(inputs + 1, len(comes_s)), _alike(outputs, len(comes_s))
-        made = simulate(second.replica.table, Arrivals(prompts, answers, comes_s), how)
-        last_s[worker :: machine.others] = made.last_s
+        run = simulate(second.replica.table, Arrivals(prompts, answers, comes_s), how)
+        last_s[worker :: machine.others] = run.last_s
     profile = service_profile(split.decode.engine, None, device.vendor)
 
     def latency(values: Floats, target: str) -> Latency:

@@ -177,7 +177,7 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
         kind: cost[place] * math.ceil(float((rates / capacity[place]).sum()) - 1e-9)
         for place, kind in enumerate(kinds) if capacity[place].all()
     }  # fmt: skip
-    one = min(alone, key=lambda kind: alone[kind], default=None)
+    cheapest = min(alone, key=lambda kind: alone[kind], default=None)
     used = {kind: cost[place] * counts[place] for place, kind in enumerate(kinds) if counts[place]}
     tokens_s = float(sum(rate * bucket.output_tokens for rate, bucket in zip(rates, buckets, strict=True)))
     per_hour = float(cost @ counts)
@@ -186,23 +186,23 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
             Kind(kind, int(counts[place]), capacity[place], shares[place], float(power_w[place]))
             for place, kind in enumerate(kinds) if counts[place]
         ),
-        tuple(buckets), per_hour, 1e6 * per_hour / 3600 / tokens_s, None if one is None else float(alone[one]),
-        None if one is None else _probability(used, one, float(alone[one])),
+        tuple(buckets), per_hour, 1e6 * per_hour / 3600 / tokens_s, None if cheapest is None else float(alone[cheapest]),
+        None if cheapest is None else _probability(used, cheapest, float(alone[cheapest])),
         () if best else (f"the search ended after {_SECONDS:g} s; a cheaper fleet may exist",),
     )  # fmt: skip
 
 
-def _probability(costs: Mapping[Setting, float], one: Setting, alone: float) -> float | None:
+def _probability(costs: Mapping[Setting, float], single: Setting, alone: float) -> float | None:
     """Probability that a fleet of kinds of such costs costs less than one of a single kind; None where that is the fleet.
 
-    The error of ln(fleet / one) is Σ w·e - e(one), with w the kinds' shares of the fleet's cost. Of errors whose pairs differ
-    by s(i, j) its square is Σ w(i)·s(i, one)² - ½ Σ w(i)·w(j)·s(i, j)², whatever they have in common.
+    The error of ln(fleet / single) is Σ w·e - e(single), with w the kinds' shares of the fleet's cost. Of errors whose pairs
+    differ by s(i, j) its square is Σ w(i)·s(i, single)² - ½ Σ w(i)·w(j)·s(i, j)², whatever they have in common.
     """
-    if set(costs) == {one}:
+    if set(costs) == {single}:
         return None
     total = sum(costs.values())
     shares = {kind: part / total for kind, part in costs.items()}
-    square = sum(share * setting_spread(kind, one, "throughput") ** 2 for kind, share in shares.items())
+    square = sum(share * setting_spread(kind, single, "throughput") ** 2 for kind, share in shares.items())
     square -= 0.5 * sum(
         first * second * setting_spread(kind, other, "throughput") ** 2
         for kind, first in shares.items() for other, second in shares.items()

@@ -44,8 +44,8 @@ MEASURES = (
 """Words and units of what it gives, each `pred_…` with both ends of its interval: medians of requests, costs in the currency
 of the prices or in hours of devices."""
 OTHERS = ("pred_memory_b", "pred_attention_share", "probability", "best", "refused")
-"""Bytes of the fullest device with the sequences that run together, attention's share of a decode step, the probability that the plan
-is better than the best of the other settings, whether no other row is better, and why there is no answer."""
+"""Bytes of the fullest device with the sequences that run together, attention's share of a decode step, the probability that
+the plan is better than the best of the other settings, whether no other row is better, and why there is no answer."""
 ADDED_TEXTS = ("plan_device", "plan_weights", "plan_engine", "plan_command", "refused")
 """Columns of answers that are texts."""
 MAX_SAMPLES = 10_000
@@ -67,7 +67,9 @@ def plan_rows(
                 columns[name][index] = value
         except SpecError as error:
             columns["refused"][index] = f"{error.field}: {error}" if error.field else str(error)
-    columns["best"] = _best([_value(row, "accuracy") for row in rows], columns["pred_question_cost"], columns["pred_question_s"])
+    columns["best"] = _best(
+        [_value(row, "accuracy") for row in rows], columns["pred_question_cost"], columns["pred_question_s"]
+    )
     return columns
 
 
@@ -103,7 +105,12 @@ def _question(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | N
         values["rate"] *= samples
     words = {name: _words(row.get(name)) for name in ("devices", "engines", "weights")}
     gpus, inputs, outputs = (_value(row, name) for name in ("gpus", "input_tokens", "output_tokens"))
-    for name, value in (("model", row.get("model")), ("gpus", gpus), ("input_tokens", inputs), ("output_tokens", outputs)):
+    for name, value in (
+        ("model", row.get("model")),
+        ("gpus", gpus),
+        ("input_tokens", inputs),
+        ("output_tokens", outputs),
+    ):
         if value is None:
             raise SpecError(f"the row has no {name}", field=name)
     draft = row.get("draft")
@@ -151,8 +158,10 @@ def _columns(question: PlanQuestion, chosen: Choice, requests: float | None, sam
     return values
 
 
-def _best(accuracy: Sequence[float | None], cost: Sequence[float | None], time_s: Sequence[float | None]) -> list[bool | None]:
-    """Of rows with an accuracy and an answer, those that no other equals or beats in accuracy, cost and time; None of others."""
+def _best(
+    accuracy: Sequence[float | None], cost: Sequence[float | None], time_s: Sequence[float | None]
+) -> list[bool | None]:
+    """Of rows with an accuracy and an answer, those that no other equals or beats in accuracy, cost and time; else None."""
     points = [
         None if right is None or price is None or time is None else (-right, price, time)
         for right, price, time in zip(accuracy, cost, time_s, strict=True)

@@ -17,7 +17,7 @@ ROW: dict[str, Any] = {
 def test_rows_are_jobs_services_and_questions_answered_several_times(service: ServingPredictor) -> None:
     rows = [
         ROW | {"requests": 10_000}, ROW | {"samples": 4, "accuracy": 0.7}, ROW | {"samples": 1, "accuracy": 0.6},
-        ROW | {"samples": 8, "accuracy": 0.65}, ROW | {"rate": 1.0, "aim": "latency", "tpot_s": 0.05},
+        ROW | {"samples": 4, "accuracy": 0.65}, ROW | {"rate": 1.0, "aim": "latency", "tpot_s": 0.05},
     ]  # fmt: skip
     columns = plan_rows(rows, service, {"h100-sxm": 2.5})
     assert columns["refused"] == [None] * 5
