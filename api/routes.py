@@ -27,7 +27,7 @@ from ..client.answers import (
 )
 from ..client.device_answers import DevicePage
 from ..client.estimate_answers import Estimates, ShippedModels
-from ..client.llm_answers import ServicePlans, ServingPrediction, ServingPredictions
+from ..client.llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
 from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer, NearestAnswer
@@ -107,6 +107,7 @@ ROUTES: tuple[Route, ...] = (
         (ServingPrediction, ServingPredictions),
     ),
     Route("/v1/llm/plan", "POST", "llm_plan", lambda s: JsonEndpoint(s, s.llm.plan), (ServicePlans,)),
+    Route("/v1/llm/fleet", "POST", "llm_fleet", lambda s: JsonEndpoint(s, s.llm.fleet), (ServiceFleet,)),
     Route("/v1/compare", "POST", "compare", _on_thread(devices.compare), (Comparison,)),
     Route("/v1/rank", "POST", "rank", _on_thread(rank.answer), (Ranking,)),
     Route("/v1/sweep", "POST", "sweep", _on_thread(sweep.answer), (Sweep,)),

@@ -30,7 +30,7 @@ from .answers import (
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
 from .device_answers import DevicePage
 from .estimate_answers import Estimates, ModelSummary, ShippedModels
-from .llm_answers import ServicePlans, ServingPrediction, ServingPredictions
+from .llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -214,17 +214,16 @@ class Client:
     ) -> list[ServingPrediction]:  # fmt: skip
         """The same under several numbers of requests under way, at most 16, in one request."""
         request = _model(model) | {"device": device, "input_tokens": input_tokens, "output_tokens": output_tokens}
-        loads = {"concurrency": list(concurrency)} | others
-        return self._post("/v1/llm/predict", request | loads, ServingPredictions).services
+        request |= {"concurrency": list(concurrency)} | others
+        return self._post("/v1/llm/predict", request, ServingPredictions).services
 
-    def llm_plan(
-        self, model: str | Mapping[str, Any], *, devices: Sequence[str], gpus: int, input_tokens: float, output_tokens: float,
-        **load_and_limits: Any,
-    ) -> ServicePlans:  # fmt: skip
-        """Which devices, plan and settings serve a language model best, under limits."""
-        sizes = {"gpus": gpus, "input_tokens": input_tokens, "output_tokens": output_tokens}
-        request = _model(model) | {"devices": names(devices)} | sizes
-        return self._post("/v1/llm/plan", request | load_and_limits, ServicePlans)
+    def llm_plan(self, model: str | Mapping[str, Any], *, devices: Sequence[str], **others: Any) -> ServicePlans:
+        """Which of `devices`, plan and settings serve a language model best: `gpus`, lengths, a load and limits as `others`."""
+        return self._post("/v1/llm/plan", _model(model) | {"devices": names(devices)} | others, ServicePlans)
+
+    def llm_fleet(self, model: str | Mapping[str, Any], *, devices: Sequence[str], **others: Any) -> ServiceFleet:
+        """Which mix of at most `gpus` devices serves `rate` requests of many `sizes` a second at least cost."""
+        return self._post("/v1/llm/fleet", _model(model) | {"devices": names(devices)} | others, ServiceFleet)
 
     def devices(self) -> list[Device]:
         """Every device of the service's catalogue."""

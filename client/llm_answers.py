@@ -134,6 +134,7 @@ class PlanPoint(msgspec.Struct, frozen=True):
     plan: SplitPlan
     formats: NumberFormats
     engine: str
+    guesses: Annotated[int, Meta(description="Tokens that a step guesses for each sequence; 0: none")]
     concurrency: Annotated[int, Meta(description="Requests under way at one replica")]
     chunk: Annotated[int, Meta(description="Most tokens of a step")]
     ttft_s: Annotated[float, Meta(description="Time to the first token")]
@@ -159,6 +160,8 @@ class DisaggregatedPlan(msgspec.Struct, frozen=True):
     transfer_s: Annotated[float, Meta(description="Time in which a prompt's keys and values are sent")]
     ttft_s: Annotated[float, Meta(description="Mean time to the first token")]
     tpot_s: Annotated[float, Meta(description="Mean time per token after it, the transfer included")]
+    simulated_ttft_s: Annotated[LatencyPercentiles, Meta(description="Time to the first token as simulated")]
+    simulated_tpot_s: Annotated[LatencyPercentiles, Meta(description="Time per token after it as simulated")]
     throughput_tok_s: Annotated[float, Meta(description="Tokens of answers per second, all devices")]
     energy_per_token_j: Annotated[float | None, Meta(description="Joules of all devices; null where unknown")]
     cost_per_million_tokens: Annotated[float, Meta(description="In cost_unit")]
@@ -206,3 +209,47 @@ class ServicePlans(msgspec.Struct, frozen=True):
         DisaggregatedPlan | None,
         Meta(description="The cheapest split of prompts and answers; null where none keeps the limits"),
     ]
+
+
+class FleetBucket(msgspec.Struct, frozen=True):
+    """Requests of alike sizes."""
+
+    input_tokens: Annotated[float, Meta(description="Mean tokens of their prompts")]
+    output_tokens: Annotated[float, Meta(description="Mean tokens of their answers")]
+    share: Annotated[float, Meta(description="Share of all requests")]
+
+
+class FleetKind(msgspec.Struct, frozen=True):
+    """Replicas of one kind in a fleet."""
+
+    device: DeviceName
+    plan: SplitPlan
+    formats: NumberFormats
+    engine: str
+    guesses: Annotated[int, Meta(description="Tokens that a step guesses for each sequence; 0: none")]
+    replicas: int
+    gpus: Annotated[int, Meta(description="Devices of all of them")]
+    capacity_requests_s: Annotated[
+        list[float], Meta(description="Requests per second of one replica, by bucket; 0: beyond the limits")
+    ]
+    shares: Annotated[list[float], Meta(description="Share of each bucket that they take")]
+
+
+class ServiceFleet(msgspec.Struct, frozen=True):
+    """The cheapest mix of replicas for requests of many sizes."""
+
+    model: str
+    gpus: int
+    cost_unit: Annotated[str, Meta(description="price: that of the prices; GPU hours: none was given")]
+    cost_per_hour: float
+    cost_per_million_tokens: float
+    one_kind_cost_per_hour: Annotated[
+        float | None,
+        Meta(description="Of the cheapest fleet of one kind of replica; null where none serves all sizes"),
+    ]
+    probability: Annotated[
+        float | None, Meta(description="That the fleet costs less than that one; null where it is that one")
+    ]
+    buckets: list[FleetBucket]
+    kinds: list[FleetKind]
+    notes: list[str]

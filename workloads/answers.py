@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from .architectures.facts import ModelFacts
     from .mlir.prediction import ModulePrediction
     from .serving.planning.disaggregated import Split
+    from .serving.planning.fleet import Fleet
     from .serving.planning.planner import Choice, PlanAnswer
+    from .serving.planning.question import PlanQuestion
+    from .serving.planning.space import Setting
     from .serving.planning.sweep import Candidate
     from .serving.predict import Latency
     from .serving.predict import ServingPrediction as Service
@@ -194,7 +197,7 @@ def plans_answer(answer: PlanAnswer) -> llm_answers.ServicePlans:
         refusals=[llm_answers.PlanRefusal(kind, item.count, item.nearest) for kind, item in answer.refusals.items()],
         choices=[_choice(item, question.price(item.plan.setting.device)) for item in answer.choices],
         front=[point_answer(item) for item in answer.front], by_gpus=[point_answer(item) for item in answer.by_gpus],
-        disaggregated=None if answer.split is None else _split(answer.split),
+        disaggregated=_split(answer.split),
     )  # fmt: skip
 
 
@@ -203,20 +206,44 @@ def point_answer(item: Candidate) -> llm_answers.PlanPoint:
     setting = item.setting
     return llm_answers.PlanPoint(
         setting.device, item.gpus, item.replicas, msgspec.convert(setting.plan, llm_answers.SplitPlan, from_attributes=True),
-        msgspec.convert(setting.formats, llm_answers.NumberFormats, from_attributes=True), setting.engine, item.concurrency,
-        item.chunk, item.ttft_s, item.tpot_s, item.throughput_tok_s, _known(item.energy_per_token_j), _known(item.power_w),
-        item.cost_per_million_tokens,
+        msgspec.convert(setting.formats, llm_answers.NumberFormats, from_attributes=True), setting.engine, _guesses(setting),
+        item.concurrency, item.chunk, item.ttft_s, item.tpot_s, item.throughput_tok_s, _known(item.energy_per_token_j),
+        _known(item.power_w), item.cost_per_million_tokens,
     )  # fmt: skip
 
 
-def _split(item: Split) -> llm_answers.DisaggregatedPlan:
+def _guesses(setting: Setting) -> int:
+    return 0 if setting.speculation is None else setting.speculation.tokens
+
+
+def fleet_answer(question: PlanQuestion, answer: Fleet) -> llm_answers.ServiceFleet:
+    """A fleet as it is sent."""
+    kinds = [
+        llm_answers.FleetKind(
+            kind.setting.device, msgspec.convert(kind.setting.plan, llm_answers.SplitPlan, from_attributes=True),
+            msgspec.convert(kind.setting.formats, llm_answers.NumberFormats, from_attributes=True), kind.setting.engine,
+            _guesses(kind.setting), kind.replicas, kind.gpus, kind.capacity.tolist(), kind.shares.tolist(),
+        )
+        for kind in answer.kinds
+    ]  # fmt: skip
+    return llm_answers.ServiceFleet(
+        question.facts.name, answer.gpus, question.cost_unit, answer.cost_per_hour, answer.cost_per_million_tokens,
+        answer.one_kind, answer.probability,
+        [msgspec.convert(bucket, llm_answers.FleetBucket, from_attributes=True) for bucket in answer.buckets], kinds,
+        list(answer.notes),
+    )  # fmt: skip
+
+
+def _split(item: Split | None) -> llm_answers.DisaggregatedPlan | None:
+    if item is None or item.service is None:
+        return None
     return llm_answers.DisaggregatedPlan(
         item.decode.device, item.gpus, item.decode.engine,
         msgspec.convert(item.decode.formats, llm_answers.NumberFormats, from_attributes=True),
         msgspec.convert(item.prefill.plan, llm_answers.SplitPlan, from_attributes=True), item.prefill_workers,
         msgspec.convert(item.decode.plan, llm_answers.SplitPlan, from_attributes=True), item.decode_workers, item.concurrency,
-        item.transfer_s, item.ttft_s, item.tpot_s, item.throughput_tok_s, _known(item.energy_per_token_j),
-        item.cost_per_million_tokens,
+        item.transfer_s, item.ttft_s, item.tpot_s, _latency(item.service.ttft_s), _latency(item.service.tpot_s),
+        item.throughput_tok_s, _known(item.energy_per_token_j), item.cost_per_million_tokens,
     )  # fmt: skip
 
 

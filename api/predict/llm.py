@@ -1,4 +1,4 @@
-"""POST /v1/llm/predict and /v1/llm/plan: what a service of a language model gives and takes, and the best plans for one."""
+"""POST /v1/llm/predict, /v1/llm/plan and /v1/llm/fleet: what a service of a language model takes, and what serves one best."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, TypeVar, cast
 
 import msgspec
+import numpy as np
 
 from ...client.llm_answers import ServingPredictions
+from ...features.batch.cases import Floats
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
 from ...models.predict.predictor import ArtifactPredictor
-from ...workloads.answers import plans_answer, serving_answer
+from ...workloads.answers import fleet_answer, plans_answer, serving_answer
 from ...workloads.architectures.config.catalogue import model_facts
 from ...workloads.architectures.facts import ModelFacts
+from ...workloads.serving.planning.fleet import Bucket, buckets_of, mean_sizes, plan_fleet
 from ...workloads.serving.planning.planner import plan_service
 from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
 from ...workloads.serving.planning.space import Refusals, settings
@@ -56,10 +60,16 @@ PREDICT_FIELDS: Mapping[str, str] = {
 """Fields of a prediction beside the model and `plan`, and what each is."""
 PLAN_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "devices": TEXTS, "gpus": WHOLE, "ttft_s": NUMBER, "tpot_s": NUMBER, "engines": TEXTS,
-    "weights": TEXTS,
-    "power_budget_w": NUMBER,
+    "weights": TEXTS, "power_budget_w": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
 }  # fmt: skip
 """Fields of a plan beside the model and `price_per_hour`."""
+FLEET_FIELDS: Mapping[str, str] = {
+    name: kind for name, kind in PLAN_FIELDS.items() if name not in ("input_tokens", "output_tokens", "concurrency", "cached")
+}  # fmt: skip
+"""Fields of a fleet beside these and `sizes`."""
+MAX_FLEET_SIZES = 10_000
+"""Most sizes of requests in a body."""
+SIZE_FIELDS = ("input_tokens", "output_tokens", "weight")
 SPLIT = ("tp", "pp", "ep", "dp")
 SOURCES = ("model", "config")
 _WANTED = (
@@ -67,6 +77,10 @@ _WANTED = (
 )
 _PLAN_WANTED = (
     '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "gpus": 8, "input_tokens": 1024, "output_tokens": 256}'
+)
+_FLEET_WANTED = (
+    '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "gpus": 16, "rate": 20, "sizes": [{"input_tokens": 1024, '
+    '"output_tokens": 256, "weight": 1}]}'
 )
 _PATHS: Mapping[str, str] = {
     **{name: f"plan.{name}" for name in SPLIT}, "load": "concurrency", "sequences": "max_sequences", "prices": "price_per_hour",
@@ -92,7 +106,7 @@ MOST_KEPT = 1000
 
 
 class LlmAnswers:
-    """Answers of both routes, which share steps that are known already."""
+    """Answers of the three routes, which share steps that are known already."""
 
     def __init__(self) -> None:
         self._current: tuple[LoadedModel, ServingPredictor] | None = None
@@ -139,6 +153,19 @@ class LlmAnswers:
         answer = naming_field(lambda: plan_service(self._service(call.loaded), question), paths=_PATHS)
         return msgspec.json.encode(plans_answer(answer))
 
+    def fleet(self, call: Call, body: bytes) -> bytes:
+        """The JSON answer to a JSON request of `/v1/llm/fleet`.
+
+        Raises:
+            ProblemError: the request is not acceptable, or scipy, which solves the integer program, is not installed.
+        """
+        if find_spec("scipy") is None:
+            missing = "a fleet needs scipy, which is not installed where this service runs"
+            raise ProblemError(503, f"{missing}; install the extra `llm` there: kernelcast[llm]")
+        question, buckets = read_fleet(body, call.loaded.catalogue)
+        answer = naming_field(lambda: plan_fleet(self._service(call.loaded), question, buckets), paths=_PATHS)
+        return msgspec.json.encode(fleet_answer(question, answer))
+
     def _service(self, loaded: LoadedModel) -> ServingPredictor:
         """The predictor of services on the model that is loaded now."""
         current = self._current
@@ -169,7 +196,7 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for one that takes too long to simulate, 422 naming what is wrong.
     """
-    root, values = _read(body, _WANTED, PREDICT_FIELDS, "plan", ("device", "input_tokens", "output_tokens"))
+    root, values = _read(body, _WANTED, PREDICT_FIELDS, ("plan",), ("device", "input_tokens", "output_tokens"))
     price = values.pop("price_per_hour", None)
     if price is not None and not 0 <= price <= MAX_PRICE:
         raise invalid_field("price_per_hour", f"must be a price between 0 and {MAX_PRICE:g}, got {price:g}")
@@ -181,9 +208,7 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
     facts = _facts(root)
     sizes = values.pop("concurrency", None)
     is_list = isinstance(sizes, list)
-    name = values.pop("draft", None)
-    # The name alone: `facts_of` would read files.
-    draft = None if name is None else naming_field(lambda: model_facts(name), paths={"model": "draft"})
+    draft = _draft(values)
 
     def checked() -> list[ServingRequest]:
         device = catalogue.get(values.pop("device")).name
@@ -217,18 +242,66 @@ def read_plan(body: bytes, catalogue: Catalogue) -> PlanQuestion:
         ProblemError: 400 for a body that is not JSON, 413 for more than `MAX_SETTINGS`, 422 naming what is wrong.
     """
     root, values = _read(
-        body, _PLAN_WANTED, PLAN_FIELDS, "price_per_hour", ("devices", "gpus", "input_tokens", "output_tokens")
+        body, _PLAN_WANTED, PLAN_FIELDS, ("price_per_hour",), ("devices", "gpus", "input_tokens", "output_tokens")
     )
+    return _plan_question(root, values, catalogue, 1)
+
+
+def read_fleet(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, tuple[Bucket, ...]]:
+    """The question in a JSON body, whose lengths are the means, and its sizes of requests in buckets.
+
+    Raises:
+        ProblemError: as of `read_plan`; each setting is planned with for two sizes.
+    """
+    needed = ("devices", "gpus", "rate")
+    root, values = _read(body, _FLEET_WANTED, FLEET_FIELDS, ("price_per_hour", "sizes"), needed)
+    buckets = naming_field(lambda: buckets_of(*_sizes(body, root)), paths=_PATHS)
+    inputs, outputs = mean_sizes(buckets)
+    return _plan_question(root, values | {"input_tokens": inputs, "output_tokens": outputs}, catalogue, 2), buckets
+
+
+def _sizes(body: bytes, root: dict[str, Any]) -> list[Floats]:
+    """Columns of `SIZE_FIELDS`."""
+    sizes = root.get("sizes")
+    if not isinstance(sizes, list) or not 1 <= len(sizes) <= MAX_FLEET_SIZES:
+        got = f"{len(sizes):,}" if isinstance(sizes, list) else kind_of(sizes)
+        raise invalid_field("sizes", f"must be a list of one to {MAX_FLEET_SIZES:,} sizes of requests, got {got}")
+    columns = []
+    for place, size in enumerate(sizes):
+        if not isinstance(size, dict):
+            raise invalid_field(f"sizes[{place}]", f"must be an object of {listed(SIZE_FIELDS)}, not {kind_of(size)}")
+        if unknown := [name for name in size if name not in SIZE_FIELDS]:
+            raise invalid_field(
+                f"sizes[{place}].{shown_name(unknown[0])}", f"unknown field; possible are {listed(SIZE_FIELDS)}"
+            )
+        row = [size.get("input_tokens"), size.get("output_tokens"), size.get("weight", 1)]
+        for name, value in zip(SIZE_FIELDS, row, strict=True):
+            if not _is_number(value):
+                raise invalid_field(f"sizes[{place}].{name}", f"must be {NUMBER}, not {kind_of(value)}")
+        columns.append(row)
+    refuse_duplicate_names(body, root, sizes)
+    return list(np.array(columns, dtype=np.float64).T)
+
+
+def _draft(values: dict[str, Any]) -> ModelFacts | None:
+    """The model that guesses, taken out of a request's fields."""
+    name = values.pop("draft", None)
+    # The name alone: `facts_of` would read files.
+    return None if name is None else naming_field(lambda: model_facts(name), paths={"model": "draft"})
+
+
+def _plan_question(root: Mapping[str, Any], values: dict[str, Any], catalogue: Catalogue, times: int) -> PlanQuestion:
+    """A question to a planner, each of whose settings is swept so many times."""
     prices = root.get("price_per_hour")
     if prices is not None and not isinstance(prices, dict):
         raise invalid_field("price_per_hour", f"must be an object of prices by device, not {kind_of(prices)}")
-    facts = _facts(root)
+    facts, draft = _facts(root), _draft(values)
 
     def checked() -> PlanQuestion:
-        return plan_question(facts, values.pop("devices"), catalogue, prices=prices, **values)
+        return plan_question(facts, values.pop("devices"), catalogue, prices=prices, draft=draft, **values)
 
     question = naming_field(checked, paths=_OF_LISTS)
-    count = naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())), paths=_PATHS)
+    count = times * naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())), paths=_PATHS)
     if any(part.name == "moe" for _, part in facts.parts):
         # Steps with experts take twice as long to estimate.
         count *= 2
@@ -239,14 +312,14 @@ def read_plan(body: bytes, catalogue: Catalogue) -> PlanQuestion:
 
 
 def _read(
-    body: bytes, wanted: str, fields: Mapping[str, str], other: str, needed: tuple[str, ...]
+    body: bytes, wanted: str, fields: Mapping[str, str], others: tuple[str, ...], needed: tuple[str, ...]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The object of a body, and its plain fields that are no null, each of the kind that it should be."""
     root = read_object(body, wanted)
-    known = (*SOURCES, other, *fields)
+    known = (*SOURCES, *others, *fields)
     if unknown := [name for name in root if name not in known]:
         raise invalid_field(shown_name(unknown[0]), f"unknown field; possible are {listed(known)}")
-    inner = [root[name] for name in ("config", other) if isinstance(root.get(name), dict)]
+    inner = [root[name] for name in ("config", *others) if isinstance(root.get(name), dict)]
     refuse_duplicate_names(body, root, [root, *inner])
     values = {name: root[name] for name in fields if root.get(name) is not None}
     for name, value in values.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import calibrate, fleet, plan, predict, steps
+from . import calibrate, fleet, plan, plan_table, predict, steps
 
 app = typer.Typer(
     help="Services of language models: latency, throughput, power, energy and cost.",
@@ -13,6 +13,7 @@ app = typer.Typer(
 )
 app.command("predict")(predict.predict)
 app.command("plan")(plan.plan)
+app.command("plan-table")(plan_table.plan_table)
 app.command("fleet")(fleet.fleet)
 app.command("steps")(steps.steps)
 app.command("calibrate")(calibrate.calibrate)

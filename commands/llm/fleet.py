@@ -37,6 +37,9 @@ def fleet(
     dtype: plan.Dtype = None,
     kv_dtype: plan.CacheDtype = None,
     power_budget: plan.PowerBudget = None,
+    speculate: plan.Guesses = None,
+    acceptance: plan.Acceptance = None,
+    draft: plan.Draft = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -53,36 +56,25 @@ def fleet(
 
         from ...models.predict.predictor import load_predictor
         from ...workloads.architectures.config.catalogue import facts_of
-        from ...workloads.serving.planning.fleet import plan_fleet
+        from ...workloads.serving.planning.fleet import mean_sizes, plan_fleet
         from ...workloads.serving.planning.question import plan_question
         from ...workloads.serving.predict import ServingPredictor
 
         buckets = read_sizes(sizes)
+        inputs, outputs = mean_sizes(buckets)
         chosen = names.device_names(console.words(devices), known)
         question = plan_question(
-            facts_of(what), chosen, known, gpus=gpus,
-            input_tokens=sum(item.share * item.input_tokens for item in buckets),
-            output_tokens=sum(item.share * item.output_tokens for item in buckets), rate=rate, ttft_s=ttft, tpot_s=tpot,
+            facts_of(what), chosen, known, gpus=gpus, input_tokens=inputs, output_tokens=outputs, rate=rate, ttft_s=ttft,
+            tpot_s=tpot, speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
             prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None,
             engines=console.words(engines), weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype,
             power_budget_w=power_budget,
         )  # fmt: skip
         answer = plan_fleet(ServingPredictor(load_predictor(console.model_dir(model), known)), question, buckets)
     if as_json:
-        console.print_json({
-            "model": question.facts.name, "gpus": answer.gpus, "cost_unit": question.cost_unit,
-            "cost_per_hour": answer.cost_per_hour, "cost_per_million_tokens": answer.cost_per_million_tokens,
-            "one_kind_cost_per_hour": answer.one_kind, "buckets": answer.buckets,
-            "kinds": [
-                {
-                    "device": kind.setting.device, "plan": kind.setting.plan, "formats": kind.setting.formats,
-                    "engine": kind.setting.engine, "replicas": kind.replicas, "gpus": kind.gpus,
-                    "capacity_requests_s": kind.capacity.tolist(), "shares": kind.shares.tolist(),
-                }
-                for kind in answer.kinds
-            ],
-            "notes": answer.notes,
-        })  # fmt: skip
+        from ...workloads.answers import fleet_answer
+
+        console.print_json(fleet_answer(question, answer))
     else:
         _show(question, answer)
 
@@ -119,7 +111,7 @@ def _show(question: PlanQuestion, answer: Fleet) -> None:
         setting = kind.setting
         console.show_fact(
             f"{kind.replicas} ×", f"{setting.plan.devices} × {setting.device} ({setting.plan}), {setting.formats.weights} "
-            f"weights, {setting.engine}",
+            f"weights, {plan.engine_words(setting)}",
         )  # fmt: skip
     console.show_fact(
         "cost", f"{answer.cost_per_hour:.4g} per hour, {answer.cost_per_million_tokens:.4g} per million tokens, in "
@@ -127,7 +119,8 @@ def _show(question: PlanQuestion, answer: Fleet) -> None:
     )  # fmt: skip
     if answer.one_kind is not None:
         saved = 100 * (1 - answer.cost_per_hour / answer.one_kind)
-        console.show_fact("one kind", f"{answer.one_kind:.4g} per hour, {saved:.0f} % saved by mixing")
+        sure = "" if answer.probability is None else f"; mixing costs less with probability {answer.probability:.2f}"
+        console.show_fact("one kind", f"{answer.one_kind:.4g} per hour, {saved:.0f} % saved by mixing{sure}")
     for remark in answer.notes:
         console.show_fact("note", remark)
     heads = ("input", "output", "requests")

@@ -12,6 +12,7 @@ from .. import console, names
 if TYPE_CHECKING:
     from ...workloads.serving.planning.disaggregated import Split
     from ...workloads.serving.planning.planner import Choice, PlanAnswer
+    from ...workloads.serving.planning.space import Setting
     from ...workloads.serving.planning.sweep import Candidate
 
 SHOWN = 12
@@ -41,6 +42,16 @@ Dtype = Annotated[str | None, typer.Option("--dtype", help="Number format of act
 CacheDtype = Annotated[
     str | None, typer.Option("--kv-dtype", help="Number format of the cache; default: that of activations.")
 ]
+Guesses = Annotated[
+    int | None, typer.Option("--speculate", metavar="TOKENS", help="Try plans that guess so many tokens a step, too.")
+]
+Acceptance = Annotated[
+    float | None,
+    typer.Option("--acceptance", metavar="SHARE", help="Share of guesses accepted, of those after accepted ones."),
+]
+Draft = Annotated[
+    str | None, typer.Option("--draft", metavar="MODEL", help="The model that guesses; default: n-grams, at no cost.")
+]
 PowerBudget = Annotated[
     float | None, typer.Option("--power-budget", metavar="W", help="Watts of all GPUs together; hosts are not in it.")
 ]
@@ -66,6 +77,9 @@ def plan(
     kv_dtype: CacheDtype = None,
     power_budget: PowerBudget = None,
     cached: Annotated[float, typer.Option(help="Share of a prompt that the prefix cache already has.")] = 0.0,
+    speculate: Guesses = None,
+    acceptance: Acceptance = None,
+    draft: Draft = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -90,6 +104,7 @@ def plan(
         concurrency=concurrency, rate=rate, ttft_s=ttft, tpot_s=tpot,
         prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None, engines=console.words(engines),
         weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
+        speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
     )  # fmt: skip
     service = ServingPredictor(load_predictor(console.model_dir(model), known))
     with console.progress_bar() as progress:
@@ -169,13 +184,25 @@ def _show_split(item: Split) -> None:
         f"{item.throughput_tok_s:,.4g} tokens/s, {_plain(item.energy_per_token_j)} J per token, cost "
         f"{item.cost_per_million_tokens:.4g}; a cache is sent in {console.seconds(item.transfer_s)}",
     )  # fmt: skip
+    if item.service is not None:
+        ttft, tpot = item.service.ttft_s, item.service.tpot_s
+        console.show_fact(
+            "simulated", f"first token {console.seconds(ttft.p50.value)} ({console.between(ttft.p50, console.seconds)}), 99 % "
+            f"within {console.seconds(ttft.p99.value)}; per token {console.seconds(tpot.p50.value)} "
+            f"({console.between(tpot.p50, console.seconds)})",
+        )  # fmt: skip
+
+
+def engine_words(setting: Setting) -> str:
+    """An engine and its guesses."""
+    return setting.engine if setting.speculation is None else f"{setting.engine} + {setting.speculation.tokens} guesses"
 
 
 def _title(item: Candidate) -> str:
     setting = item.setting
     return (
         f"{item.gpus} × {setting.device} as {item.replicas} of ({setting.plan}), {setting.formats.weights} weights, "
-        f"{setting.engine}, {item.concurrency} requests each, steps of {item.chunk}"
+        f"{engine_words(setting)}, {item.concurrency} requests each, steps of {item.chunk}"
     )
 
 
@@ -185,7 +212,7 @@ def _show_plans(items: Sequence[Candidate], title: str) -> None:
     rows = [
         (
             str(item.gpus), item.setting.device, f"{item.replicas} × ({item.setting.plan})", item.setting.formats.weights,
-            item.setting.engine, str(item.concurrency * item.replicas), console.seconds(item.ttft_s),
+            engine_words(item.setting), str(item.concurrency * item.replicas), console.seconds(item.ttft_s),
             console.seconds(item.tpot_s), f"{item.throughput_tok_s:,.4g}", _plain(item.energy_per_token_j),
             _plain(item.cost_per_million_tokens),
         )

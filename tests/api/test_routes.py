@@ -116,7 +116,7 @@ PLAIN = {
 }
 ASKED = (
     "predict", "predict/model", "predict/mlir", "predict/columns", "estimate", "rank", "compare", "sweep", "roofline",
-    "llm/predict", "llm/plan",
+    "llm/predict", "llm/plan", "llm/fleet",
 )  # fmt: skip
 
 

@@ -113,6 +113,47 @@ def test_a_preset_is_pressed_as_long_as_it_is_what_is_asked(visit):
     assert preset.get_attribute("aria-pressed") == "false"
 
 
+def test_guesses_are_a_part_of_a_step(visit):
+    page = visit(
+        f"{SMALL.replace('h100-sxm,l40s', 'h100-sxm')}&speculate=3&acceptance=0.7&draft=meta-llama/Llama-3.2-1B"
+    )
+    assert page.fields()["draft"] == "meta-llama/Llama-3.2-1B"
+    shares = page.tab.get_by_role("list", name="Shares of a decode step").inner_text()
+    assert re.search(r"draft: \d", shares)
+    assert "acceptance of 0.7 is taken as given" in page.tab.locator(".answers").inner_text()
+    page.tab.locator("[name=acceptance]").fill("")
+    error = page.tab.locator("[data-field='acceptance'] .field-error")
+    error.wait_for()
+    assert "what share of guesses" in error.inner_text()
+
+
+def test_plans_are_searched_for_when_asked_and_shared_by_address(visit, server):
+    page = visit(SMALL.replace("h100-sxm,l40s", "h100-sxm"))
+    assert page.tab.get_by_role("table", name="The best plan for each aim, simulated").count() == 0
+    page.tab.locator("[name='plan.gpus']").fill("1")
+    page.tab.locator("[name='plan.tpot_s']").fill("0.05")
+    page.tab.get_by_role("button", name="Find plans").click()
+    best = page.tab.get_by_role("table", name="The best plan for each aim, simulated")
+    best.wait_for()
+    body = {"model": "meta-llama/Llama-3.1-8B", "devices": ["h100-sxm"], "gpus": 1, "input_tokens": 1024, "output_tokens": 64,
+            "engines": ["vllm"], "tpot_s": 0.05}  # fmt: skip
+    answer = page.tab.request.post(server + "v1/llm/plan", data=body).json()
+    assert best.locator("tbody tr").count() == len(answer["choices"])
+    front = page.tab.get_by_role("img", name="GPU hours of a million tokens against time per token")
+    assert front.locator("circle.dot").count() == len(answer["front"])
+    page.tab.get_by_text("Command lines of their engines").click()
+    assert answer["choices"][0]["command"] in page.tab.locator(".answers").inner_text()
+    copy = visit("#/" + page.tab.url.split("#/", 1)[1])
+    copy.tab.get_by_role("table", name="The best plan for each aim, simulated").wait_for()
+    copy.tab.locator("[name=output_tokens]").fill("128")
+    copy.settle()
+    copy.tab.get_by_text("these plans are not for it any more").wait_for()
+    copy.tab.locator("[name='plan.tpot_s']").fill("0.00001")
+    copy.tab.get_by_role("button", name="Find plans").click()
+    copy.tab.locator(".answers [role=alert]:visible").wait_for()
+    assert "per token" in copy.tab.locator(".answers [role=alert]").inner_text()
+
+
 def test_the_curves_are_downloaded(visit):
     page = visit(SMALL)
     with page.tab.expect_download() as download:

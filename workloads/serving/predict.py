@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...features.batch.cases import Floats
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval
@@ -294,6 +295,15 @@ def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
     return Arrivals(inputs, outputs, None, min(round(load.size), count) if load.kind == "closed" else count)
 
 
+def latency_of(values: Floats, spread: Callable[[float], Interval]) -> Latency:
+    """A latency of requests, each point with its interval; values that are no numbers are left out, of none it is 0."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        known = np.array([0.0])
+    points = [float(known.mean()), *np.quantile(known, SHARES).tolist()]
+    return Latency(*(spread(point) for point in points))
+
+
 def _answer(
     request: ServingRequest, plan: SetUp, service: Service, times: ServiceSteps | SpeculativeSteps
 ) -> ServingPrediction:
@@ -309,13 +319,6 @@ def _answer(
         half = plan.profile.half_width(target, plan.architecture) * (1 if request.speculation is None else UNMEASURED)
         half *= FULL_CACHE if service.preemptions and target == "ttft" else 1
         return Interval(value, value * math.exp(-half), value * math.exp(half))
-
-    def latency(values: np.ndarray, target: str) -> Latency:
-        known = values[np.isfinite(values)]
-        if not len(known):
-            known = np.array([0.0])
-        points = [float(known.mean()), *np.quantile(known, SHARES).tolist()]
-        return Latency(*(spread(point, target) for point in points))
 
     itl_points = weighted_quantiles(service.gaps_s, service.weights, SHARES)
     itl_mean = float(np.average(service.gaps_s, weights=service.weights)) if len(service.gaps_s) else 0.0
@@ -336,9 +339,10 @@ def _answer(
     whole = sum(sums.values())
     longest = float((arrivals.inputs + arrivals.outputs).max())
     return ServingPrediction(
-        request=request, ttft_s=latency(ttft, "ttft"), tpot_s=latency(tpot, "tpot"),
+        request=request, ttft_s=latency_of(ttft, lambda value: spread(value, "ttft")),
+        tpot_s=latency_of(tpot, lambda value: spread(value, "tpot")),
         itl_s=Latency(*(spread(point if math.isfinite(point) else 0.0, "tpot") for point in (itl_mean, *itl_points))),
-        e2e_s=latency(service.last_s - service.sent_s, "e2e"),
+        e2e_s=latency_of(service.last_s - service.sent_s, lambda value: spread(value, "e2e")),
         throughput_tok_s=spread(replicas * output_sum / duration_s, "throughput"),
         total_tok_s=spread(replicas * (output_sum + input_sum) / duration_s, "throughput"),
         requests_s=spread(replicas * len(service.outputs) / duration_s, "throughput"),

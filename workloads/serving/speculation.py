@@ -63,6 +63,9 @@ class Speculation:
         if not 0 <= self.acceptance <= 1:
             raise SpecError(f"acceptance must be a share between 0 and 1, got {self.acceptance!r}", field="acceptance")
 
+    def __str__(self) -> str:
+        return f"{self.tokens} guesses by {'n-grams' if self.draft is None else self.draft.name}"
+
     def check(self, facts: ModelFacts, plan: ParallelPlan, length: float) -> None:
         """That the draft can guess for a model under a plan, with sequences of up to `length` tokens.
 

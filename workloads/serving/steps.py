@@ -30,10 +30,10 @@ _CHUNK = 100
 """Steps whose kernels are predicted together: bounds memory."""
 WAITING_SHARE = 0.26
 """Power of a GPU that waits for its host or for other GPUs between an engine's kernels, over its limit: clocks stay high."""
-SUSTAINED = 1.3
+SUSTAINED = 1.35
 """Power of kernels that follow each other for minutes in an engine, over that of each measured alone. Both numbers are fitted
-to 165 powers of services on A100 and H100 (ML.ENERGY 2.0, LLM-Inference-Bench, Splitwise); fits without a device, a model or a
-source give 1.30 to 1.33 and 0.26 in the median, and err by 10 / 8 % (mean / median) on what was left out."""
+to 274 powers of services on A100 and H100 (ML.ENERGY 2.0, LLM-Inference-Bench, Splitwise), each source weighing the same; fits
+without a source give 1.35 to 1.45 and 0.24 to 0.26, and err by 8.7 / 6.1 % (mean / median) on what was left out."""
 
 
 @dataclass(frozen=True, slots=True)

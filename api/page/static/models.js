@@ -33,6 +33,9 @@ export function modelChoice({ state }, isWanted = () => true) {
   return select;
 }
 
+/** Names of the models that ship of those that `isWanted` is true of; none before they are known. */
+export const shippedNames = (isWanted) => shipped.filter(isWanted).map(({ name }) => name);
+
 /** What is known of the chosen model, in words. */
 export function modelFacts({ state }) {
   const model = modelOf({ state });

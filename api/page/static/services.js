@@ -9,7 +9,7 @@ import { priceInput, shownBy } from "./form.js";
 import { digits, grouped, percent, show, showInterval } from "./format.js";
 
 const AXES = { linear: "linear", log: "logarithmic" };
-const PARTS = ["gemm", "attention", "moe", "collectives", "rest", "host"];
+const PARTS = ["gemm", "attention", "moe", "collectives", "rest", "host", "draft"];
 const AGAINST = "tokens per second of one user";
 
 // What is drawn against the tokens per second of one user.
@@ -159,9 +159,9 @@ function measuredOf(rows, measured) {
 }
 
 /** How far a measured service is from an answer: doublings of lengths, and one for each other difference. */
-function distance(measured, { model, device, plan, engine, formats, load }) {
+function distance(measured, { model, device, plan, engine, formats, load, speculation }) {
   if (measured.model !== model) return Infinity;
-  const others = [measured.device !== device, measured.tp !== plan.tp, measured.engine !== engine, measured.weights && measured.weights !== formats.weights];
+  const others = [measured.device !== device, measured.tp !== plan.tp, measured.engine !== engine, measured.weights && measured.weights !== formats.weights, speculation];
   const doublings = (a, b) => Math.abs(Math.log2(a / b));
   const lengths = doublings(measured.input_tokens, load.input_tokens) + doublings(measured.output_tokens, load.output_tokens);
   return others.filter(Boolean).length + lengths;

@@ -51,6 +51,7 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("ModelRequest/properties/devices/items/maxLength", MAX_TEXT),
         ("ModelRequest/properties/launch_s/maximum", MAX_LAUNCH_S),
         ("LlmPredictRequest/properties/concurrency/anyOf/1/maxItems", llm.MAX_LOADS),
+        ("LlmFleetRequest/properties/sizes/maxItems", llm.MAX_FLEET_SIZES),
         ("CompareRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("CompareRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
         ("LlmPredictRequest/properties/speculate/maximum", MAX_GUESSES),

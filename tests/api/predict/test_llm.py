@@ -21,6 +21,14 @@ PLAN: dict[str, Any] = {
     "model": "meta-llama/Llama-3.1-8B", "devices": ["h100-sxm", "l40s"], "gpus": 2, "input_tokens": 512, "output_tokens": 64,
     "engines": ["vllm"],
 }  # fmt: skip
+FLEET: dict[str, Any] = {
+    "model": "meta-llama/Llama-3.1-8B", "devices": ["h100-sxm", "l40s"], "gpus": 2, "rate": 4, "engines": ["vllm"],
+    "weights": ["bf16"],
+    "tpot_s": 0.05, "price_per_hour": {"h100-sxm": 2.5, "l40s": 0.9},
+    "sizes": [
+        {"input_tokens": 256, "output_tokens": 128, "weight": 4}, {"input_tokens": 4096, "output_tokens": 256},
+    ],
+}  # fmt: skip
 CONFIG: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
     "intermediate_size": 8192, "vocab_size": 128256,
@@ -71,6 +79,46 @@ def test_plans(client: Any) -> None:
     assert [choice["aim"] for choice in answer["choices"]] == ["cost", "latency", "energy", "throughput"]
     assert all(choice["command"].startswith("vllm serve") for choice in answer["choices"])
     assert answer["devices"] == ["nvidia-h100-sxm-80gb", "nvidia-l40s"]
+
+
+def test_plans_that_guess_are_tried_beside_those_that_do_not(client: Any) -> None:
+    guesses = {"speculate": 3, "acceptance": 0.8, "draft": "meta-llama/Llama-3.2-1B", "devices": ["h100-sxm"]}
+    answer = ask(client, "plan", PLAN | guesses).json()
+    assert {item["guesses"] for item in answer["front"]} == {0, 3}
+    fastest = next(choice for choice in answer["choices"] if choice["aim"] == "latency")
+    assert fastest["plan"]["guesses"] == 3
+    assert fastest["service"]["speculation"]["tokens"] == 3
+    assert '"num_speculative_tokens": 3' in fastest["command"]
+
+
+def test_a_fleet(client: Any) -> None:
+    pytest.importorskip("scipy", reason="the integer program needs the extra calibrate")
+    response = ask(client, "fleet", FLEET)
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert [bucket["share"] for bucket in answer["buckets"]] == pytest.approx([0.8, 0.2])
+    assert sum(kind["gpus"] for kind in answer["kinds"]) == answer["gpus"] <= 2
+    for place in range(2):
+        assert sum(kind["shares"][place] for kind in answer["kinds"]) == pytest.approx(1, abs=1e-6)
+    assert answer["cost_per_hour"] <= answer["one_kind_cost_per_hour"] + 1e-9
+    assert (answer["probability"] is None) == (len(answer["kinds"]) == 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"sizes": None}, "sizes"), ({"sizes": []}, "sizes"), ({"sizes": [1]}, "sizes[0]"),
+        ({"sizes": [{"input_tokens": 1}]}, "sizes[0].output_tokens"), ({"rate": None}, "rate"), ({"rate": 1e6}, "gpus"),
+        ({"sizes": [{"input_tokens": 0, "output_tokens": 1}]}, "sizes"),
+        ({"sizes": [{"input_tokens": 1, "output_tokens": 1, "x": 1}]}, "sizes[0].x"), ({"input_tokens": 1}, "input_tokens"),
+        ({"speculate": 3}, "acceptance"), ({"devices": ["no-such"]}, "devices"),
+    ],
+)  # fmt: skip
+def test_bad_fleets_are_problems(client: Any, change: dict[str, Any], field: str) -> None:
+    pytest.importorskip("scipy", reason="the integer program needs the extra calibrate")
+    response = ask(client, "fleet", FLEET | change)
+    assert response.status_code == 422, response.text
+    assert [item["field"] for item in response.json()["errors"]] == [field]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +172,7 @@ def test_bad_plans_are_problems(client: Any, change: dict[str, Any], status: int
 
 
 def test_bodies_that_are_none(client: Any) -> None:
-    for name in ("predict", "plan"):
+    for name in ("predict", "plan", "fleet"):
         for body, status in ((b"", 400), (b"{", 400), (b"[]", 422), (b"{}", 422), (b'{"gpus": 1, "gpus": 2}', 422)):
             response = client.request(
                 "POST", f"/v1/llm/{name}", content=body, headers={"content-type": "application/json"}

@@ -50,6 +50,8 @@ class Scheduling:
         ahead: Whether a step is formed while the one before it runs.
         guesses: Tokens guessed for each decoding sequence, which a step verifies beside the one that it decodes.
         tokens: Mean tokens that a step gives a sequence; read by closed forms alone.
+        decode_only: Whether requests come with their first token and the keys and values of their prompts, of which nothing is
+            computed here.
     """
 
     chunk: int
@@ -63,6 +65,7 @@ class Scheduling:
     ahead: bool = False
     guesses: int = 0
     tokens: float = 1.0
+    decode_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,10 +190,17 @@ def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:
             if (1 - how.reserved) * occupied + how.reserved * (whole + full[request]) > room and running + len(prompts):
                 break
             waiting.popleft()
-            prompt_tokens += sizes[request]
             whole += full[request]
             admissions += 1
             admitted[request] = admissions
+            if how.decode_only and request not in stopped:
+                first[request] = sent[request]
+                heapq.heappush(ends, (counter + left[request], request))
+                running += 1
+                total += inputs[request]
+                pace += grows[request]
+                continue
+            prompt_tokens += sizes[request]
             prompts.append([request, min(int(how.cached * inputs[request]), inputs[request] - 1)])
         if prompts:
             # At least one token is left for prompts, however many sequences decode.

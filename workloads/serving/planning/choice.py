@@ -11,7 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..speculation import UNMEASURED
 from .question import PlanQuestion
+from .space import Setting
 from .sweep import Candidate
 
 Measure = Callable[[Candidate], float]
@@ -89,26 +91,30 @@ def pareto_front(items: Sequence[Candidate]) -> list[Candidate]:
     return [item for _, item in front]
 
 
-_THROUGHPUT = {"device": 0.35, "plan": 0.22, "formats": 0.24, "engine": 0.23, "load": 0.25}
+_THROUGHPUT = {"device": 0.35, "plan": 0.22, "formats": 0.24, "engine": 0.23, "load": 0.25, "speculation": 0.35}
 SPREADS: Mapping[str, Mapping[str, float]] = {
     "throughput": _THROUGHPUT,
-    "tpot": {"device": 0.19, "plan": 0.16, "formats": 0.16, "engine": 0.24, "load": 0.17},
+    "tpot": {"device": 0.19, "plan": 0.16, "formats": 0.16, "engine": 0.24, "load": 0.17, "speculation": 0.35},
     "energy": _THROUGHPUT,
 }
 """90 % of errors of ln(a / b) are within it, by what was predicted and what differs. Of energy there are too few pairs: it has
-those of throughput, whose errors its own are mostly (energy is power times time, and power errs by less)."""
+those of throughput, whose errors its own are mostly (energy is power times time, and power errs by less). Of guesses there are
+none: their spread is that of devices, the widest, by judgement."""
 _NORMAL_90 = 1.645
 """Standard deviations within which 90 % of a normal distribution are."""
 
 
 def spread(first: Candidate, second: Candidate, target: str) -> float:
     """90 % of errors of ln(first / second) are within it; 0 of plans that are alike."""
-    setting, other = first.setting, second.setting
-    differs = {
-        **{name: getattr(setting, name) != getattr(other, name) for name in ("device", "plan", "formats", "engine")},
-        "load": (first.concurrency, first.replicas, first.chunk) != (second.concurrency, second.replicas, second.chunk),
-    }  # fmt: skip
-    return math.sqrt(sum(SPREADS[target][name] ** 2 for name, is_other in differs.items() if is_other))
+    alike = (first.concurrency, first.replicas, first.chunk) == (second.concurrency, second.replicas, second.chunk)
+    return math.hypot(setting_spread(first.setting, second.setting, target), 0 if alike else SPREADS[target]["load"])
+
+
+def setting_spread(first: Setting, second: Setting, target: str) -> float:
+    """The same of settings under one load; wider where both guess, which was not measured."""
+    names = ("device", "plan", "formats", "engine", "speculation")
+    differs = [SPREADS[target][name] for name in names if getattr(first, name) != getattr(second, name)]
+    return math.hypot(*differs) * (UNMEASURED if first.speculation and second.speculation else 1)
 
 
 def probability_less(ratio: float, half_width: float) -> float:

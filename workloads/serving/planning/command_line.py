@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Mapping
@@ -32,8 +33,13 @@ def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
         notes.append(
             f"start it {chosen.replicas} times, each on {setting.plan.devices} GPUs of its own, behind a balancer of load"
         )
-    if setting.engine == "trtllm" and setting.plan.dp > 1:
-        notes.append("attention.yaml has the line `enable_attention_dp: true`")
+    if setting.engine == "trtllm":
+        options = ["enable_attention_dp: true"] if setting.plan.dp > 1 else []
+        if (guesses := setting.speculation) is not None:
+            by = "NGram" if guesses.draft is None else "Draft_Target"
+            draft = "" if guesses.draft is None else f", speculative_model: {guesses.draft.name}"
+            options.append(f"speculative_config: {{decoding_type: {by}, max_draft_len: {guesses.tokens}{draft}}}")
+        notes += [f"options.yaml has the line `{option}`" for option in options]
     return notes
 
 
@@ -55,6 +61,11 @@ def _vllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
         words += ["--quantization", formats.weights]
     if formats.kv != formats.dtype:
         words += ["--kv-cache-dtype", formats.kv]
+    if (guesses := chosen.setting.speculation) is not None:
+        # Without a draft, guesses are looked up in the prompt.
+        by = {"method": "ngram", "prompt_lookup_max": guesses.tokens}
+        by = by if guesses.draft is None else {"model": guesses.draft.name}
+        words += ["--speculative-config", json.dumps(by | {"num_speculative_tokens": guesses.tokens})]
     return [
         *words, "--max-model-len", str(_length(question)), "--max-num-seqs", str(_sequences(chosen)),
         "--max-num-batched-tokens", str(chosen.chunk), "--gpu-memory-utilization", f"{ENGINES['vllm'].whole:g}",
@@ -83,6 +94,17 @@ def _sglang(question: PlanQuestion, chosen: Candidate) -> list[str]:
         words += ["--quantization", formats.weights]
     if formats.kv == "fp8":
         words += ["--kv-cache-dtype", "fp8_e4m3"]
+    if (guesses := chosen.setting.speculation) is not None:
+        by = "NGRAM" if guesses.draft is None else "STANDALONE"
+        words += ["--speculative-algorithm", by, "--speculative-num-draft-tokens", str(guesses.tokens + 1)]
+        if guesses.draft is not None:
+            words += [
+                "--speculative-draft-model-path",
+                guesses.draft.name,
+                "--speculative-num-steps",
+                str(guesses.tokens),
+            ]
+            words += ["--speculative-eagle-topk", "1"]
     return [
         *words, "--context-length", str(_length(question)), "--max-running-requests", str(chosen.sequences),
         "--chunked-prefill-size", str(chosen.chunk), "--mem-fraction-static", f"{ENGINES['sglang'].whole:g}",
@@ -96,8 +118,8 @@ def _trtllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
         words += ["--pp_size", str(plan.pp)]
     if plan.ep > 1:
         words += ["--ep_size", str(plan.ep)]
-    if plan.dp > 1:
-        words += ["--extra_llm_api_options", "attention.yaml"]
+    if plan.dp > 1 or chosen.setting.speculation is not None:
+        words += ["--extra_llm_api_options", "options.yaml"]
     if formats.kv != formats.dtype:
         words += ["--kv_cache_dtype", formats.kv]
     return [

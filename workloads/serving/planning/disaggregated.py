@@ -5,6 +5,9 @@ prompt and ρ the share of it that a worker is busy, prompts at random times wai
 service of constant length). The first token comes from the worker of the prompt; the second waits until each rank has sent
 its share of the cache over one link (`engine/collectives.py`), nothing of it hidden behind the prompt. Decoding workers run
 steps without prompts. Both have the same formats and engine; a machine's split is repeated on the others.
+
+That is how splits are ranked. The cheapest are then simulated: requests at random times go to the workers of prompts of one
+machine at random, each request to the next worker of answers once its cache is sent.
 """
 
 from __future__ import annotations
@@ -12,23 +15,45 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from ....features.batch.cases import Floats
 from ....features.device import Device
 from ....features.errors import SpecError
+from ....models.predict.prediction import Interval
 from ...architectures.memory import memory
 from ...architectures.plan import ParallelPlan
 from ...architectures.step import Step
+from ..batching.simulation import Arrivals, poisson, simulate
 from ..engine.collectives import MOST_DEVICES, shipped_laws
-from ..predict import ServingPredictor
+from ..predict import Latency, ServingPredictor, latency_of
+from ..service_profile import ELSEWHERE, service_profile
 from .question import PlanQuestion
 from .space import Setting
 from .sweep import BATCHES, MOST_BUSY, Replica
 
 TRIED = 4
 """Plans of each kind of worker that are paired: those of the most tokens per device within the limits."""
+SIMULATED = 12
+"""Most splits simulated, the cheapest first, until one keeps the limits."""
+REQUESTS = 1000
+"""Requests of a simulation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitService:
+    """Times of requests of a split as simulated; intervals are those of its engine, wider as no such service was measured.
+
+    Attributes:
+        ttft_s: Time to the first token.
+        tpot_s: Time per token after it, the transfer included.
+    """
+
+    ttft_s: Latency
+    tpot_s: Latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +72,7 @@ class Split:
         throughput_tok_s: Tokens of answers per second.
         energy_per_token_j: Joules of all devices per token of an answer; NaN where unknown.
         cost_per_million_tokens: In the currency of the prices, or hours of devices.
+        service: Its times as simulated; None before that.
     """
 
     prefill: Setting
@@ -60,6 +86,7 @@ class Split:
     throughput_tok_s: float
     energy_per_token_j: float
     cost_per_million_tokens: float
+    service: SplitService | None = None
 
     @property
     def gpus(self) -> int:
@@ -88,26 +115,83 @@ class _Answers:
     answer_j: float
 
 
-def best_split(service: ServingPredictor, question: PlanQuestion, replicas: Sequence[Replica]) -> Split | None:
-    """The split of least cost that keeps the limits.
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """So many workers of prompts, and others of answers, in one machine."""
 
-    None where none does, an answer has one token, or a concurrency is given.
+    prompts: _Prompts
+    answers: _Answers
+    workers: int
+    others: int
+
+
+def best_split(service: ServingPredictor, question: PlanQuestion, replicas: Sequence[Replica]) -> Split | None:
+    """The split of least cost whose simulated median request keeps the limits.
+
+    None where none of the cheapest does, an answer has one token, or a concurrency is given.
     """
     if question.output_tokens < 2 or question.concurrency is not None:
         return None
     groups: dict[tuple[object, ...], list[Replica]] = defaultdict(list)
     for replica in replicas:
+        if replica.setting.speculation is not None:
+            # Guesses beside workers of prompts are not modelled.
+            continue
         groups[replica.setting.device, replica.setting.formats, replica.setting.engine].append(replica)
-    best: Split | None = None
-    for some in groups.values():
-        device = service.predictor.devices.get(some[0].setting.device)
-        for split in _splits(question, device, some):
-            if best is None or split.cost_per_million_tokens < best.cost_per_million_tokens:
-                best = split
-    return best
+    splits = [
+        pair for some in groups.values()
+        for pair in _splits(question, service.predictor.devices.get(some[0].setting.device), some)
+    ]  # fmt: skip
+    splits.sort(key=lambda pair: pair[0].cost_per_million_tokens)
+    for split, machine in splits[:SIMULATED]:
+        device = service.predictor.devices.get(split.decode.device)
+        times = _simulated(question, device, split, machine)
+        limits = ((times.ttft_s, question.ttft_s), (times.tpot_s, question.tpot_s))
+        if all(limit is None or latency.p50.value <= limit for latency, limit in limits):
+            return replace(split, service=times)
+    return None
 
 
-def _splits(question: PlanQuestion, device: Device, replicas: Sequence[Replica]) -> Iterator[Split]:
+def _simulated(question: PlanQuestion, device: Device, split: Split, machine: _Machine) -> SplitService:
+    outputs = round(question.output_tokens)
+    inputs = round(question.input_tokens)
+    rate = split.throughput_tok_s / outputs * machine.workers / split.prefill_workers
+    first, second = machine.prompts, machine.answers
+    sent, handed = [], []
+    for worker in range(machine.workers):
+        random = np.random.default_rng((0, worker))
+        count = max(REQUESTS // machine.workers, 1)
+        at_s = poisson(rate / machine.workers, count, random)
+        run = simulate(first.replica.table, Arrivals(_alike(inputs, count), _alike(1, count), at_s), first.replica.how)
+        sent.append(run.sent_s)
+        handed.append(run.first_s)
+    sent_s, first_s = np.concatenate(sent), np.concatenate(handed)
+    order = np.argsort(first_s)
+    sent_s, first_s = sent_s[order], first_s[order]
+    how = replace(second.replica.how, decode_only=True, sequences=second.sequences, between_s=0.0)
+    last_s = np.empty_like(first_s)
+    for worker in range(machine.others):
+        comes_s = first_s[worker :: machine.others] + first.transfer_s
+        if not len(comes_s):
+            continue
+        # Workers of answers read the prompt and its first token.
+        prompts, answers = _alike(inputs + 1, len(comes_s)), _alike(outputs, len(comes_s))
+        run = simulate(second.replica.table, Arrivals(prompts, answers, comes_s), how)
+        last_s[worker :: machine.others] = run.last_s
+    profile = service_profile(split.decode.engine, None, device.vendor)
+
+    def latency(values: Floats, target: str) -> Latency:
+        half = ELSEWHERE * profile.half_width(target, device.architecture)
+        return latency_of(values, lambda value: Interval(value, value * math.exp(-half), value * math.exp(half)))
+
+    return SplitService(latency(first_s - sent_s, "ttft"), latency((last_s - first_s) / (outputs - 1), "tpot"))
+
+
+def _alike(tokens: int, count: int) -> npt.NDArray[np.int64]:
+    return np.full(count, tokens, dtype=np.int64)
+
+
+def _splits(question: PlanQuestion, device: Device, replicas: Sequence[Replica]) -> Iterator[tuple[Split, _Machine]]:
     machine = min(int(device.fact("fabric_devices") or MOST_DEVICES), question.gpus)
     steps = round(question.output_tokens) - 1
     # One of each has to have room.
@@ -126,7 +210,7 @@ def _splits(question: PlanQuestion, device: Device, replicas: Sequence[Replica])
                 for count in range(1, others + 1):
                     split = _split(question, first, second, workers, count)
                     if split is not None:
-                        yield split
+                        yield split, _Machine(first, second, workers, count)
 
 
 def _size(replica: Replica) -> int:
@@ -171,9 +255,7 @@ def _split(question: PlanQuestion, first: _Prompts, second: _Answers, workers: i
         if waits <= 0:
             return None
         busiest = min(busiest, 2 * waits / (1 + 2 * waits))
-    requests_s = min(
-        busiest * workers / first.prompt_s, (1.0 if question.rate is None else MOST_BUSY) * count * second.requests_s
-    )
+    requests_s = min(busiest * workers / first.prompt_s, MOST_BUSY * count * second.requests_s)
     size = workers * _size(first.replica) + count * _size(second.replica)
     machines = question.gpus // size
     if question.rate is not None:

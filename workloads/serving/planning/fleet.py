@@ -13,7 +13,7 @@ but with shares of a bucket that may be any number. HiGHS solves it (`scipy.opti
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from ....features.batch.cases import Floats
 from ....features.errors import SpecError
 from ..predict import ServingPredictor
-from .choice import AIMS, COST, ranked
+from .choice import AIMS, COST, probability_less, ranked, setting_spread
 from .question import PlanQuestion
 from .space import Refusals, Setting, settings
 from .sweep import Candidate, candidates, replicas_of
@@ -85,6 +85,8 @@ class Fleet:
         cost_per_hour: In the currency of the prices, or in devices.
         cost_per_million_tokens: Of answers.
         one_kind: Cost per hour of the cheapest fleet of one kind of replica; None where no kind alone serves all sizes.
+        probability: That this fleet costs less than that one, of the errors that throughputs of two kinds do not share; None
+            where it is that one, or there is none.
         notes: What to know of it.
     """
 
@@ -93,6 +95,7 @@ class Fleet:
     cost_per_hour: float
     cost_per_million_tokens: float
     one_kind: float | None
+    probability: float | None
     notes: tuple[str, ...]
 
     @property
@@ -150,7 +153,7 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
 
     Args:
         service: What predicts a service.
-        question: What is of_size; its lengths are those of the mean request, its rate is that of all requests.
+        question: What is asked; its lengths are those of the mean request, its rate is that of all requests.
         buckets: Sizes.
 
     Raises:
@@ -170,9 +173,12 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
     rates = np.array([question.rate * bucket.share for bucket in buckets])
     cost = np.array([question.price(kind.device) * kind.plan.devices for kind in kinds])
     counts, shares, best = _solve(question, kinds, capacity, power_w, rates, cost)
-    alone = [
-        cost[place] * math.ceil(float((rates / row).sum()) - 1e-9) for place, row in enumerate(capacity) if row.all()
-    ]  # fmt: skip
+    alone = {
+        kind: cost[place] * math.ceil(float((rates / capacity[place]).sum()) - 1e-9)
+        for place, kind in enumerate(kinds) if capacity[place].all()
+    }  # fmt: skip
+    cheapest = min(alone, key=lambda kind: alone[kind], default=None)
+    used = {kind: cost[place] * counts[place] for place, kind in enumerate(kinds) if counts[place]}
     tokens_s = float(sum(rate * bucket.output_tokens for rate, bucket in zip(rates, buckets, strict=True)))
     per_hour = float(cost @ counts)
     return Fleet(
@@ -180,8 +186,34 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
             Kind(kind, int(counts[place]), capacity[place], shares[place], float(power_w[place]))
             for place, kind in enumerate(kinds) if counts[place]
         ),
-        tuple(buckets), per_hour, 1e6 * per_hour / 3600 / tokens_s, min(alone, default=None),
+        tuple(buckets), per_hour, 1e6 * per_hour / 3600 / tokens_s, None if cheapest is None else float(alone[cheapest]),
+        None if cheapest is None else _probability(used, cheapest, float(alone[cheapest])),
         () if best else (f"the search ended after {_SECONDS:g} s; a cheaper fleet may exist",),
+    )  # fmt: skip
+
+
+def _probability(costs: Mapping[Setting, float], single: Setting, alone: float) -> float | None:
+    """Probability that a fleet of kinds of such costs costs less than one of a single kind; None where that is the fleet.
+
+    The error of ln(fleet / single) is Σ w·e - e(single), with w the kinds' shares of the fleet's cost. Of errors whose pairs
+    differ by s(i, j) its square is Σ w(i)·s(i, single)² - ½ Σ w(i)·w(j)·s(i, j)², whatever they have in common.
+    """
+    if set(costs) == {single}:
+        return None
+    total = sum(costs.values())
+    shares = {kind: part / total for kind, part in costs.items()}
+    square = sum(share * setting_spread(kind, single, "throughput") ** 2 for kind, share in shares.items())
+    square -= 0.5 * sum(
+        first * second * setting_spread(kind, other, "throughput") ** 2
+        for kind, first in shares.items() for other, second in shares.items()
+    )  # fmt: skip
+    return probability_less(total / alone, math.sqrt(max(square, 0.0)))
+
+
+def mean_sizes(buckets: Sequence[Bucket]) -> tuple[float, float]:
+    """Mean tokens of prompts and of answers."""
+    return (
+        sum(item.share * item.input_tokens for item in buckets), sum(item.share * item.output_tokens for item in buckets)
     )  # fmt: skip
 
 

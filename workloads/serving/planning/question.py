@@ -13,7 +13,9 @@ import yaml
 from ....features.device import Catalogue
 from ....features.errors import SpecError, listed
 from ...architectures.facts import ModelFacts
+from ...architectures.plan import ONE_DEVICE
 from ..request import MAX_TOKENS, engine_named
+from ..speculation import Speculation, speculation_of
 
 MAX_GPUS = 4096
 """Most devices planned for: above any real service of one model, so that a number in the wrong place is noticed."""
@@ -50,6 +52,7 @@ class PlanQuestion:
         kv_dtype: Format of the cache; None: that of activations.
         power_budget_w: Watts of all devices together; None: any.
         cached: Share of a prompt that the prefix cache already has.
+        speculation: Guesses, with which every plan is tried beside itself without; None: none.
     """
 
     facts: ModelFacts
@@ -68,6 +71,7 @@ class PlanQuestion:
     kv_dtype: str | None = None
     power_budget_w: float | None = None
     cached: float = 0.0
+    speculation: Speculation | None = None
 
     def __post_init__(self) -> None:
         if not self.facts.generates:
@@ -103,6 +107,8 @@ class PlanQuestion:
                 f"{longest:.0f} tokens are longer than the {self.facts.max_length} that {self.facts.name} is made for; shorten "
                 "the prompts or the answers", field="input_tokens",
             )  # fmt: skip
+        if self.speculation is not None:
+            self.speculation.check(self.facts, ONE_DEVICE, longest)
         if self.prices is not None and (missing := [name for name in self.devices if name not in self.prices]):
             raise SpecError(
                 f"prices lack {listed(missing)}; every device needs a price per hour, or none has one", field="prices"
@@ -120,7 +126,8 @@ class PlanQuestion:
 
 def plan_question(
     facts: ModelFacts, devices: Sequence[str], catalogue: Catalogue, *, engines: Sequence[str] = ENGINES,
-    weights: Sequence[str] = (), prices: Path | Mapping[str, Any] | None = None, **others: Any,
+    weights: Sequence[str] = (), prices: Path | Mapping[str, Any] | None = None, speculate: int | None = None,
+    acceptance: float | None = None, draft: ModelFacts | None = None, **others: Any,
 ) -> PlanQuestion:  # fmt: skip
     """A question in plain names and numbers, as commands and requests give it.
 
@@ -131,6 +138,9 @@ def plan_question(
         engines: engines by any of their names.
         weights: formats of the matrices.
         prices: as `read_prices` reads them.
+        speculate: tokens that a step guesses for each sequence in plans with guesses; None: no plan guesses.
+        acceptance: probability that a guess is accepted where those before it were; needed to speculate.
+        draft: the model that guesses; None: guesses cost nothing.
         **others: the other fields of `PlanQuestion`.
 
     Raises:
@@ -138,7 +148,8 @@ def plan_question(
     """
     return PlanQuestion(
         facts, devices_named(devices, catalogue), engines=tuple(dict.fromkeys(engine_named(name) for name in engines)),
-        weights=tuple(weights), prices=None if prices is None else read_prices(prices, catalogue), **others,
+        weights=tuple(weights), prices=None if prices is None else read_prices(prices, catalogue),
+        speculation=speculation_of(speculate, acceptance, draft), **others,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from ...architectures.plan import ParallelPlan
 from ...architectures.step import Formats
 from ..engine.collectives import INTERCONNECTS, MOST_DEVICES
 from ..service_steps import multiplies
+from ..speculation import Speculation
 from .question import VENDORS, PlanQuestion
 
 MAX_STAGES = 8
@@ -29,15 +30,20 @@ class Setting:
         plan: How the model is split.
         formats: Number formats.
         engine: Engine.
+        speculation: How it guesses tokens; None: it does not.
     """
 
     device: str
     plan: ParallelPlan
     formats: Formats
     engine: str
+    speculation: Speculation | None = None
 
     def __str__(self) -> str:
-        return f"{self.plan.devices} × {self.device}, {self.plan}, {self.formats.weights} weights, {self.engine}"
+        guesses = "" if self.speculation is None else f", {self.speculation}"
+        return (
+            f"{self.plan.devices} × {self.device}, {self.plan}, {self.formats.weights} weights, {self.engine}{guesses}"
+        )
 
 
 @dataclass(slots=True)
@@ -109,6 +115,14 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             for item in formats:
                 for engine in engines:
                     yield Setting(name, plan, item, engine)
+            if (guesses := question.speculation) is None:
+                continue
+            try:
+                guesses.check(question.facts, plan, question.input_tokens + question.output_tokens)
+            except SpecError as error:
+                refusals.add("divide", str(error), plan.devices, each)
+                continue
+            yield from (Setting(name, plan, item, engine, guesses) for item in formats for engine in engines)
 
 
 def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:

@@ -124,6 +124,7 @@ def request_of(
         setting.engine,
         replicas=replicas,
         chunk=chunk,
+        speculation=setting.speculation,
     )
 
 

@@ -4,9 +4,10 @@ import { Refusal, orRefusal, refusalAt } from "../ask.js";
 import { pythonCall, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
 import { el, folded, lead, redraw, refusedPanel } from "../dom.js";
-import { choice, field, group, numberField, pricesOf, showProblem, stateForm, wholeOrText } from "../form.js";
+import { choice, field, group, numberField, numberOrText, pricesOf, showProblem, stateForm, wholeOrText } from "../form.js";
 import { grouped, showInterval } from "../format.js";
-import { modelChoice, modelFacts, shippedModels } from "../models.js";
+import { modelChoice, modelFacts, shippedModels, shippedNames } from "../models.js";
+import { plansPanel } from "../plans.js";
 import { presetButtons } from "../presets.js";
 import { servicePanels } from "../services.js";
 
@@ -25,7 +26,7 @@ const FIRST = { input_tokens: "1024", output_tokens: "1024", concurrency: "32", 
 const ENGINES = { vllm: "vLLM", sglang: "SGLang", trtllm: "TensorRT-LLM" };
 const WEIGHTS = { "": "the model's own", bf16: "bf16", fp8: "fp8", nvfp4: "nvfp4", int8: "int8", int4: "int4" };
 
-const preset = (model, devices, tp, more = {}) => ({ ...FIRST, weights: "", model, [DEVICES]: devices, [SPLITS]: tp, ...more });
+const preset = (model, devices, tp, more = {}) => ({ ...FIRST, weights: "", speculate: "", acceptance: "", draft: "", model, [DEVICES]: devices, [SPLITS]: tp, ...more });
 const [H100, H200, B200, L40S] = ["nvidia-h100-sxm-80gb", "nvidia-h200-sxm-141gb", "nvidia-b200-sxm-180gb", "nvidia-l40s"];
 /** Questions that people begin with, by name. */
 const PRESETS = {
@@ -39,7 +40,7 @@ const [START] = Object.values(PRESETS);
 
 export function render(root, page) {
   const { state } = page;
-  const view = { page, timer: 0, answers: answersPart() };
+  const view = { page, timer: 0, answers: answersPart(), plans: plansPanel(page) };
   if (!Object.keys(START).some((name) => state.get(name))) state.set(START);
   for (const [name, value] of Object.entries(FIRST)) if (!state.get(name)) state.set({ [name]: value });
   if (!state.get("model")) state.set({ model: START.model });
@@ -91,6 +92,7 @@ function serviceForm(view) {
   }
 
   const model = el("div", {});
+  const draftChoice = el("div", {});
   const facts = el("div", {});
   const changed = () => {
     presets.refresh();
@@ -100,6 +102,8 @@ function serviceForm(view) {
   function fillModel() {
     model.replaceChildren(field("model", "Model", modelChoice(page, (one) => one.generates)));
     facts.replaceChildren(...modelFacts(page));
+    const drafts = ["", ...shippedNames((one) => one.generates)];
+    draftChoice.replaceChildren(field("draft", "Guessed by", choice(drafts, state.get("draft"), { "": "n-grams, at no cost" })));
   }
 
   function fill() {
@@ -128,6 +132,17 @@ function serviceForm(view) {
           field("engine", "Engine", choice(Object.keys(ENGINES), state.get("engine"), ENGINES)),
           field("weights", "Weights in", choice(Object.keys(WEIGHTS), state.get("weights"), WEIGHTS)),
         ),
+      ),
+      folded(
+        { class: "more", open: Boolean(state.get("speculate")) },
+        "Speculative decoding",
+        el(
+          "div",
+          { class: "grid" },
+          numberField(state, "speculate", "Guesses a step", "Tokens that a step guesses and verifies for each sequence", "none"),
+          numberField(state, "acceptance", "Share accepted", "Of guesses after accepted ones, as you measured it", "such as 0.7"),
+        ),
+        draftChoice,
       ),
     );
   }
@@ -188,7 +203,34 @@ function bodyOf({ state }, { device, tp }, prices, concurrency) {
     input_tokens: wholeOrText(state.get("input_tokens")),
     output_tokens: wholeOrText(state.get("output_tokens")),
     concurrency,
+    ...guessesOf(state),
     ...(device in prices ? { price_per_hour: prices[device] } : {}),
+  };
+}
+
+/** How tokens are guessed; the service says where a number of guesses lacks a share. */
+function guessesOf(state) {
+  if (!state.get("speculate")) return {};
+  return {
+    speculate: wholeOrText(state.get("speculate")),
+    ...(state.get("acceptance") ? { acceptance: numberOrText(state.get("acceptance").replace(",", ".")) } : {}),
+    ...(state.get("draft") ? { draft: state.get("draft") } : {}),
+  };
+}
+
+/** What plans are searched for: the GPUs and lengths of the view, in its engine. */
+function planBody(page, prices) {
+  const { state } = page;
+  const devices = page.catalogue.names(state.list(DEVICES));
+  return {
+    model: state.get("model"),
+    devices,
+    input_tokens: wholeOrText(state.get("input_tokens")),
+    output_tokens: wholeOrText(state.get("output_tokens")),
+    engines: [state.get("engine")],
+    ...(state.get("weights") ? { weights: [state.get("weights")] } : {}),
+    ...guessesOf(state),
+    ...(devices.every((device) => prices[device] > 0) ? { price_per_hour: Object.fromEntries(devices.map((device) => [device, prices[device]])) } : {}),
   };
 }
 
@@ -230,8 +272,10 @@ function draw(view, loaded) {
     ),
     ...servicePanels(page, rows, { measured, again, priced: () => soon(view) }),
     refusedPanel(loaded.rows.filter((row) => row.refusal)),
+    view.plans.element,
     requestBlock(page, PATH, body, callOf(body)),
   );
+  view.plans.refresh(planBody(page, pricesOf(page, () => true)));
   const best = rows.toSorted((a, b) => b.here.throughput_per_gpu_tok_s.value - a.here.throughput_per_gpu_tok_s.value)[0];
   const most = showInterval(best.here.throughput_per_gpu_tok_s, "count").text;
   page.say(`${body.model}, ${grouped(asked.size)} requests under way; most tokens per second and GPU: ${best.title}, ${most}`);

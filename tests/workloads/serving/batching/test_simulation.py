@@ -154,3 +154,14 @@ def test_two_hundred_thousand_steps_a_second() -> None:
         service = simulate(steps, arrivals, HOW)
         best = max(best, service.steps / (time.process_time() - start))
     assert best >= 200_000
+
+
+def test_requests_that_bring_their_prompts_are_only_decoded() -> None:
+    steps, how = table(), replace(HOW, decode_only=True)
+    service = simulate(steps, Arrivals(np.full(1, 512), np.full(1, 64), np.zeros(1)), how)
+    assert service.last_s[0] == pytest.approx(sum(steps.decoding(1)(512 + i) for i in range(63)), rel=1e-6)
+    assert service.steps == 63
+    room = replace(how, cache_tokens=2 * 576)
+    many = simulate(steps, Arrivals(np.full(4, 512), np.full(4, 64), np.zeros(4)), room)
+    assert many.last_s[3] > many.last_s[0]
+    assert many.tokens <= 2

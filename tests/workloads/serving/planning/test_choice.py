@@ -23,6 +23,7 @@ from kernelcast.workloads.serving.planning.choice import (
 )
 from kernelcast.workloads.serving.planning.space import Setting
 from kernelcast.workloads.serving.planning.sweep import Candidate
+from kernelcast.workloads.serving.speculation import UNMEASURED, Speculation
 
 
 def candidate(cost: float, tpot_s: float, energy_j: float, *, tp: int = 1, concurrency: int = 1) -> Candidate:
@@ -82,3 +83,13 @@ def test_a_wider_gap_is_surer_and_both_ways_add_up() -> None:
     # 90 % of a two-sided interval leaves 5 % at one side.
     assert probability_less(2.718281828**-0.3, 0.3) == pytest.approx(0.95, abs=1e-3)
     assert probability_less(0.9, 0.0) == 1
+
+
+def test_guesses_make_a_ranking_less_sure() -> None:
+    plain, other = candidate(1, 1, 1), candidate(1, 1, 1, tp=2)
+    first, second = (
+        replace(item, setting=replace(item.setting, speculation=Speculation(4, 0.7))) for item in (plain, other)
+    )
+    assert spread(plain, first, "tpot") == pytest.approx(SPREADS["tpot"]["speculation"])
+    assert spread(first, second, "tpot") == pytest.approx(UNMEASURED * spread(plain, other, "tpot"))
+    assert spread(first, first, "tpot") == 0

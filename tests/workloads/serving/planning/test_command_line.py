@@ -6,11 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kernelcast.workloads.architectures.config.catalogue import model_facts
 from kernelcast.workloads.architectures.plan import ParallelPlan
 from kernelcast.workloads.architectures.step import Formats
 from kernelcast.workloads.serving.planning.command_line import command_line, command_notes
 from kernelcast.workloads.serving.planning.space import Setting
 from kernelcast.workloads.serving.planning.sweep import Candidate
+from kernelcast.workloads.serving.speculation import Speculation
 
 QUANTISED = Formats.of("bf16", weights="fp8", kv="fp8")
 EXPERTS = ParallelPlan(dp=4, ep=4)
@@ -39,7 +41,7 @@ def chosen(engine: str, plan: ParallelPlan, formats: Formats = QUANTISED, replic
             "trtllm-serve meta-llama/Llama-3.1-8B", "--tp_size 2", "--max_batch_size 30", "--max_num_tokens 2048",
             "--max_seq_len 576",
         )),
-        ("trtllm", EXPERTS, ("--tp_size 4", "--ep_size 4", "--extra_llm_api_options attention.yaml")),
+        ("trtllm", EXPERTS, ("--tp_size 4", "--ep_size 4", "--extra_llm_api_options options.yaml")),
     ],
 )  # fmt: skip
 def test_commands(ask: Any, engine: str, plan: ParallelPlan, words: tuple[str, ...]) -> None:
@@ -65,3 +67,29 @@ def test_a_name_with_spaces_is_quoted(ask: Any) -> None:
     question = ask()
     odd = replace(question, facts=replace(question.facts, name="my model; rm"))
     assert "vllm serve 'my model; rm' " in command_line(odd, chosen("vllm", ParallelPlan()))
+
+
+@pytest.mark.parametrize(
+    ("engine", "draft", "words"),
+    [
+        ("vllm", "meta-llama/Llama-3.2-1B", ('"model": "meta-llama/Llama-3.2-1B"', '"num_speculative_tokens": 4')),
+        ("vllm", None, ('"method": "ngram"', '"prompt_lookup_max": 4', '"num_speculative_tokens": 4')),
+        ("sglang", "meta-llama/Llama-3.2-1B", (
+            "--speculative-algorithm STANDALONE", "--speculative-draft-model-path meta-llama/Llama-3.2-1B",
+            "--speculative-num-steps 4", "--speculative-num-draft-tokens 5",
+        )),
+        ("sglang", None, ("--speculative-algorithm NGRAM",)),
+        ("trtllm", "meta-llama/Llama-3.2-1B", (
+            "options.yaml", "decoding_type: Draft_Target, max_draft_len: 4, speculative_model: meta-llama/Llama-3.2-1B",
+        )),
+        ("trtllm", None, ("decoding_type: NGram, max_draft_len: 4",)),
+    ],
+)  # fmt: skip
+def test_commands_of_plans_that_guess(ask: Any, engine: str, draft: str | None, words: tuple[str, ...]) -> None:
+    plain = chosen(engine, ParallelPlan(), Formats.of("bf16"), replicas=1)
+    guesses = Speculation(4, 0.7, None if draft is None else model_facts(draft))
+    plan = replace(plain, setting=replace(plain.setting, speculation=guesses))
+    text = "\n".join([command_line(ask(), plan), *command_notes(ask(), plan)])
+    for word in words:
+        assert word in text
+    assert "specul" not in command_line(ask(), plain)

@@ -28,6 +28,13 @@ def test_the_cheapest_split_keeps_the_limits(service: ServingPredictor, ask: Any
     # 4,096 positions of 128 kB over 450 GB/s at most.
     assert 4096 * 131072 / 4.5e11 < split.transfer_s < 0.05
     assert split.energy_per_token_j > 0
+    service = split.service
+    assert service is not None
+    assert service.ttft_s.p50.value <= 0.5
+    assert split.tpot_s / 2 < service.tpot_s.p50.value <= 0.01
+    # Times of prompts at random times are near the formula's; the slowest wait longer.
+    assert service.ttft_s.mean.value == pytest.approx(split.ttft_s, rel=0.5)
+    assert service.ttft_s.p50.value < service.ttft_s.p99.value
 
 
 def test_a_tighter_first_token_serves_less(service: ServingPredictor, ask: Any) -> None:

@@ -52,6 +52,7 @@ def test_a_fleet_serves_every_bucket_at_least_cost(service: ServingPredictor, as
         assert (rates[used] * kind.shares[used] / kind.capacity[used]).sum() <= kind.replicas + 1e-6
     assert fleet.one_kind is not None
     assert fleet.cost_per_hour <= fleet.one_kind + 1e-9
+    assert fleet.probability is None or 0.5 <= fleet.probability < 1
     tokens_s = 60 * (0.8 * 64 + 0.2 * 256)
     assert fleet.cost_per_million_tokens == pytest.approx(1e6 * fleet.cost_per_hour / 3600 / tokens_s)
 

@@ -1,0 +1,39 @@
+"""`kernelcast llm plan-table`, from file to file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROW: dict[str, Any] = {
+    "name": "night", "model": "meta-llama/Llama-3.1-8B", "devices": "h100-sxm", "gpus": 1, "input_tokens": 512,
+    "output_tokens": 64, "engines": "vllm", "weights": "bf16", "requests": 1000,
+}  # fmt: skip
+
+
+def test_rows_come_back_with_their_plans(run: Any, tmp_path: Path) -> None:
+    table, out, prices = tmp_path / "jobs.parquet", tmp_path / "planned.parquet", tmp_path / "prices.yaml"
+    pq.write_table(pa.Table.from_pylist([ROW, ROW | {"model": "nobody/nothing"}]), table)
+    prices.write_text("h100-sxm: 2.5\n", encoding="utf-8")
+    done = run("llm", "plan-table", "--table", table, "--out", out, "--price", prices)
+    assert done.code == 0
+    before, after = pq.read_table(table), pq.read_table(out)
+    assert after.select(before.column_names) == before
+    job, other = after.to_pylist()
+    assert job["plan_device"] == "nvidia-h100-sxm-80gb"
+    assert job["plan_command"].startswith("vllm serve meta-llama/Llama-3.1-8B")
+    assert job["pred_job_lo_s"] < job["pred_job_s"] < job["pred_job_hi_s"]
+    assert job["refused"] is None
+    assert other["plan_device"] is None
+    assert "nobody/nothing" in other["refused"]
+
+
+def test_a_table_without_a_column_is_refused(run: Any, tmp_path: Path) -> None:
+    table = tmp_path / "jobs.parquet"
+    pq.write_table(pa.Table.from_pylist([{"model": "meta-llama/Llama-3.1-8B"}]), table)
+    done = run("llm", "plan-table", "--table", table, "--out", tmp_path / "out.parquet")
+    assert done.code == 2
+    assert "no column devices" in done.error.replace("\n", " ")
