@@ -41,7 +41,7 @@ def plan_table(
     if out.exists() and table.exists() and out.samefile(table):
         raise SpecError(f"--out {out} is the table that is read; give another file", field="out")
     known = console.read_catalogue(device_file)
-    of_devices = console.read_prices(price, list(known.names), known) if price else None
+    of_devices = console.read_prices(price, known.names(), known) if price else None
     questions = read_table(table, frozenset(TEXTS))
     if missing := [name for name in NEEDED if name not in questions.column_names]:
         raise SpecError(f"{table} has no column {missing[0]}; every row needs {', '.join(NEEDED)}", field=missing[0])
