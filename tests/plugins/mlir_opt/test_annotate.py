@@ -112,7 +112,7 @@ def test_what_no_kernel_is_known_for_says_so(run_pass: RunPass, models: Path) ->
 
 
 def test_python_takes_every_operation_for_the_same_kernel(run_pass: RunPass, models: Path) -> None:
-    generic = run_pass("", "operations.mlir", flags=["--mlir-print-op-generic"])
+    generic = run_pass("", "operations.mlir", flags=["--mlir-print-op-generic", "--mlir-print-local-scope"])
     assert (generic.status, generic.message) == (0, "")
     run = functions(run_pass(ANNOTATE.format(models=models, device=CPU), "operations.mlir").module)
     by_python = {function.name: function.operations for function in functions_in(generic.module)}
