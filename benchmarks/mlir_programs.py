@@ -1,7 +1,8 @@
 """Writes MLIR programs to measure, as a table of texts: `python benchmarks/mlir_programs.py --count 2000 --out FILE`.
 
 JAX, torch-mlir and a generator of random programs write them (`programs/`); the shipped modules were drawn so.
-Measure them with `kernelcast measure mlir --texts FILE`. `--sources described --count 2100` writes those of public descriptions.
+Measure them with `kernelcast measure mlir --texts FILE`.
+Those of public descriptions: `--sources described --count 2100`.
 """
 
 from __future__ import annotations

@@ -112,14 +112,17 @@ IMAGES: Mapping[str, Step] = {
 }  # fmt: skip
 """Operations on images."""
 
-_LINALG_BODIES = {"exp": "math.exp", "tanh": "math.tanh", "rsqrt": "math.rsqrt", "log": "math.log", "erf": "math.erf", "abs": "math.absf",
+_LINALG_BODIES = {"exp": "math.exp", "tanh": "math.tanh", "rsqrt": "math.rsqrt", "log": "math.log", "erf": "math.erf",
+                  "abs": "math.absf",
                   "neg": "arith.negf"}  # fmt: skip
 _TOSA_UNARY = ("abs", "ceil", "exp", "floor", "log", "negate", "reciprocal", "rsqrt", "sigmoid", "tanh", "erf")
 _TOSA_REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min")
 
 _CHAINED: Mapping[str, Step] = {
-    **ACTIVATIONS, "softmax-0": softmax(0), "softmax-1": softmax(1), "layernorm": layernorm, "dense": dense(128), "scale": by("multiply", 3.0),
-    "transpose": lambda w, x: w.transpose(x, 1, 0), "sort": lambda w, x: w.sort(x, 1), "sum-0": lambda w, x: w.reduced("add", x, 0),
+    **ACTIVATIONS, "softmax-0": softmax(0), "softmax-1": softmax(1), "layernorm": layernorm, "dense": dense(128),
+    "scale": by("multiply", 3.0),
+    "transpose": lambda w, x: w.transpose(x, 1, 0), "sort": lambda w, x: w.sort(x, 1),
+    "sum-0": lambda w, x: w.reduced("add", x, 0),
     "max-1": lambda w, x: w.reduced("maximum", x, 1), "twice": lambda w, x: w.concatenate(0, x, x), "logsumexp": logsumexp,
 }  # fmt: skip
 _ENDING = frozenset({"logsumexp"})
@@ -134,11 +137,19 @@ def single(rng: random.Random) -> Iterator[tuple[str, str, list[str]]]:
     for name, step in IMAGES.items():
         yield "stablehlo", f"stablehlo-{name}", [_stablehlo(step, shape, _dtype(rng)) for shape in _IMAGE_SHAPES]
     for name in _LINALG_BODIES:
-        yield "linalg", f"linalg-{name}", [_linalg(name, shape, turned=rng.random() < 0.3) for shape in rng.sample(SHAPES, 3)]
+        yield (
+            "linalg",
+            f"linalg-{name}",
+            [_linalg(name, shape, turned=rng.random() < 0.3) for shape in rng.sample(SHAPES, 3)],
+        )
     for axis in (0, 1):
         yield "linalg", f"linalg-softmax-{axis}", [_linalg_softmax(shape, axis) for shape in rng.sample(SHAPES, 3)]
         for body in ("addf", "maximumf", "mulf"):
-            yield "linalg", f"linalg-reduce-{body}-{axis}", [_linalg_reduce(body, shape, axis) for shape in rng.sample(SHAPES, 3)]
+            yield (
+                "linalg",
+                f"linalg-reduce-{body}-{axis}",
+                [_linalg_reduce(body, shape, axis) for shape in rng.sample(SHAPES, 3)],
+            )
     for name in _TOSA_UNARY:
         yield "tosa", f"tosa-{name}", [_tosa(name, shape) for shape in rng.sample(SHAPES, 3)]
     for name in (*_TOSA_REDUCTIONS, "argmax"):
@@ -186,35 +197,50 @@ def _linalg(name: str, shape: tuple[int, ...], *, turned: bool) -> str:
     """An element operation; `turned` writes it in transposed order."""
     source, result = _type(shape), _type(shape[::-1] if turned else shape)
     maps = ["(i, j) -> (i, j)", "(i, j) -> (j, i)" if turned else "(i, j) -> (i, j)"]
-    return _function(source, result, f"""  %e = tensor.empty() : {result}
-  %r = linalg.generic {{indexing_maps = [affine_map<{maps[0]}>, affine_map<{maps[1]}>], iterator_types = ["parallel", "parallel"]}}
+    return _function(
+        source,
+        result,
+        f"""  %e = tensor.empty() : {result}
+  %r = linalg.generic {{indexing_maps = [affine_map<{maps[0]}>, affine_map<{maps[1]}>],
+                      iterator_types = ["parallel", "parallel"]}}
     ins(%x : {source}) outs(%e : {result}) {{
   ^bb0(%a: f32, %b: f32):
     %c = {_LINALG_BODIES[name]} %a : f32
     linalg.yield %c : f32
-  }} -> {result}""")
+  }} -> {result}""",
+    )
 
 
 def _linalg_softmax(shape: tuple[int, ...], axis: int) -> str:
     kind = _type(shape)
-    return _function(kind, kind, f"""  %e = tensor.empty() : {kind}
-  %r = linalg.softmax dimension({axis}) ins(%x : {kind}) outs(%e : {kind}) -> {kind}""")
+    return _function(
+        kind,
+        kind,
+        f"""  %e = tensor.empty() : {kind}
+  %r = linalg.softmax dimension({axis}) ins(%x : {kind}) outs(%e : {kind}) -> {kind}""",
+    )
 
 
 def _linalg_reduce(body: str, shape: tuple[int, ...], axis: int) -> str:
     source, result = _type(shape), _type((shape[1 - axis],))
     start = {"addf": "0.0", "mulf": "1.0", "maximumf": "-3.0e38"}[body]
-    return _function(source, result, f"""  %c = arith.constant {start} : f32
+    return _function(
+        source,
+        result,
+        f"""  %c = arith.constant {start} : f32
   %e = tensor.empty() : {result}
   %f = linalg.fill ins(%c : f32) outs(%e : {result}) -> {result}
-  %r = linalg.reduce {{ arith.{body} }} ins(%x : {source}) outs(%f : {result}) dimensions = [{axis}]""")
+  %r = linalg.reduce {{ arith.{body} }} ins(%x : {source}) outs(%f : {result}) dimensions = [{axis}]""",
+    )
 
 
 def _tosa(name: str, shape: tuple[int, ...]) -> str:
     kind = _type(shape)
     if name == "negate":
         zero = '  %z = "tosa.const"() {values = dense<0.0> : tensor<1xf32>} : () -> tensor<1xf32>\n'
-        return _function(kind, kind, f"{zero}  %r = tosa.negate %x, %z, %z : ({kind}, tensor<1xf32>, tensor<1xf32>) -> {kind}")
+        return _function(
+            kind, kind, f"{zero}  %r = tosa.negate %x, %z, %z : ({kind}, tensor<1xf32>, tensor<1xf32>) -> {kind}"
+        )
     return _function(kind, kind, f"  %r = tosa.{name} %x : ({kind}) -> {kind}")
 
 

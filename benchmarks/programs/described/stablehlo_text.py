@@ -42,12 +42,11 @@ class Writer:
         types = ", ".join(value.type for value in results)
         names = ", ".join(value.name for value in results)
         body = "\n".join(f"    {line}" for line in self._lines)
-        return (
-            f"module {{\n  func.func public @main({arguments}) -> ({types}) {{\n{body}\n    return {names} : {types}\n  }}\n}}\n"
-        )
+        body += f"\n    return {names} : {types}"
+        return f"module {{\n  func.func public @main({arguments}) -> ({types}) {{\n{body}\n  }}\n}}\n"
 
     def op(self, text: str, shape: Sequence[int], dtype: str = "") -> Value:
-        """An operation given as text after `stablehlo.`, in which `{}` is the type of its result."""
+        """An operation given as text in which `{}` is the type of its result."""
         value = Value(f"%{self._count}", tuple(shape), dtype or self.dtype)
         self._count += 1
         self._lines.append(f"{value.name} = {text.replace('{}', value.type)}")
@@ -84,9 +83,7 @@ class Writer:
 
     def spread(self, x: Value, shape: Sequence[int], axes: Sequence[int]) -> Value:
         """A broadcast: axis `i` of `x` becomes axis `axes[i]`."""
-        return self.op(
-            f"stablehlo.broadcast_in_dim {x.name}, dims = {list(axes)} : ({x.type}) -> {{}}", shape, x.dtype
-        )
+        return self.op(f"stablehlo.broadcast_in_dim {x.name}, dims = {list(axes)} : ({x.type}) -> {{}}", shape, x.dtype)
 
     def reshape(self, x: Value, *shape: int) -> Value:
         """The same elements in another shape."""
@@ -127,7 +124,15 @@ class Writer:
         )  # fmt: skip
 
     def convolve(
-        self, x: Value, w: Value, *, stride: int = 1, padding: int = 0, groups: int = 1, dilation: int = 1, upsample: int = 1
+        self,
+        x: Value,
+        w: Value,
+        *,
+        stride: int = 1,
+        padding: int = 0,
+        groups: int = 1,
+        dilation: int = 1,
+        upsample: int = 1,
     ) -> Value:
         """A convolution of `(n, c, …)` with weights `(o, c / groups, …)` in one to three dimensions."""
         sides = len(x.shape) - 2

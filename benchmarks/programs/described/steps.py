@@ -20,7 +20,7 @@ def relu(w: Writer, x: Value) -> Value:
 
 
 def swish(w: Writer, x: Value) -> Value:
-    """x times its logistic function."""
+    """The array times its logistic function."""
     return w.binary("multiply", x, sigmoid(w, x))
 
 
@@ -37,12 +37,12 @@ def softplus(w: Writer, x: Value) -> Value:
 
 
 def mish(w: Writer, x: Value) -> Value:
-    """x times tanh of softplus."""
+    """The array times tanh of its softplus."""
     return w.binary("multiply", x, w.unary("tanh", softplus(w, x)))
 
 
 def hardswish(w: Writer, x: Value) -> Value:
-    """x times a clamped line."""
+    """The array times a clamped line."""
     gate = w.binary("minimum", relu(w, w.binary("add", x, 3.0)), 6.0)
     return w.binary("multiply", w.binary("multiply", x, gate), 1 / 6)
 
