@@ -79,7 +79,7 @@ build/triton-programs.parquet: $(VENV)/.ready $(wildcard benchmarks/programs/tri
 
 # A pass plug-in for Debian's mlir-opt-19; needs g++ mlir-19-tools libmlir-19-dev llvm-19-dev.
 mlir-plugin: build/libkernelcast-mlir.so
-build/libkernelcast-mlir.so: $(wildcard plugins/mlir_opt/*.cpp plugins/mlir_opt/*.hpp plugins/cpp/*.hpp) plugins/mlir_opt/build.sh
+build/libkernelcast-mlir.so: $(wildcard plugins/mlir_opt/*.?pp plugins/cpp/*.hpp plugins/mlir_opt/*.sh)
 	plugins/mlir_opt/build.sh $@
 
 # The shipped model, from the shipped tables.

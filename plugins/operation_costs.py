@@ -226,9 +226,38 @@ def functions_in(generic: str) -> list[ModuleFunction]:
 
 def _operations(module: Module, function: Function) -> tuple[ModuleOperation, ...]:
     walk = Walk(module, frozenset(), False)
-    walk.function(function, {}, 1.0)
+    returned = walk.function(function, {}, 1.0)
     free = {value: node for node in walk.nodes if node.kind in FREE for value in node.results}
-    return tuple(_operation(node, free, walk) for node in walk.nodes if node.kind not in FREE and node.line is not None)
+    initial = _initial_values(walk.nodes, returned)
+    return tuple(
+        _operation(node, free, walk)
+        for node in walk.nodes
+        if node.kind not in FREE and node.line is not None and initial.isdisjoint(node.results)
+    )
+
+
+_ACCUMULATING = frozenset({"contraction", "convolution", "reduction"})
+
+
+def _initial_values(nodes: Sequence[Node], returned: Sequence[int]) -> set[int]:
+    """Arrays of one number that products and reductions of linalg alone read, as the values their sums start from: compilers
+    write that number in the kernel of the sum, and no kernel fills the array.
+    """
+    result = {
+        value
+        for node in nodes
+        if node.op.startswith("linalg.") and node.detail.get("operator") == "broadcast" and not node.bytes_in
+        for value in node.results
+    }
+    result.difference_update(returned)
+    for node in nodes if result else ():
+        read = node.operands
+        if node.kind in _ACCUMULATING and node.op.startswith("linalg."):
+            read = read[: -len(node.results)]
+        elif isinstance(unread := node.detail.get("unread"), int) and unread:
+            read = read[:-unread]
+        result.difference_update(read)
+    return result
 
 
 def _operation(node: Node, free: Mapping[int, Node], walk: Walk) -> ModuleOperation:

@@ -14,7 +14,8 @@ where energy is known, `kernelcast.bound` (the limit that binds on paper), `kern
 `kernelcast.stand_in` (how that differs from it), `kernelcast.runs` where it runs more than once, and `kernelcast.skipped`
 (why there is no cost). On functions: `kernelcast.total_latency_s` where any operation has a cost, `kernelcast.total_energy_j`
 where the energy of all those is known, `kernelcast.ops_covered` and `kernelcast.ops_skipped`, operations of called functions
-included. They mean nothing to a compiler. Every operation is taken as a kernel of its own, so a total is more than what is
+included. An array of one number that products and reductions of linalg alone start from has none: no kernel of its own fills
+it. They mean nothing to a compiler. Every operation is taken as a kernel of its own, so a total is more than what is
 left of it once a compiler fuses.
 """
 
@@ -108,7 +109,7 @@ def _cost_attributes(operation: ModuleOperation, answers: Mapping[KernelSpec, Op
     if operation.spec is None or isinstance(answer, str):
         return {"skipped": answer}
     return {
-        "kernel": _title(operation.spec),
+        "kernel": title(operation.spec),
         "latency_s": answer.latency_s,
         "lower_s": answer.lower_s,
         "upper_s": answer.upper_s,
@@ -134,7 +135,7 @@ def _totals(function: ModuleFunction, answers: Mapping[KernelSpec, OperationCost
     }
 
 
-def _title(spec: KernelSpec) -> str:
+def title(spec: KernelSpec) -> str:
     """A kernel in words, as the pass for mlir-opt writes it."""
     sizes = " ".join(f"{name}={size}" for name, size in spec.dims)
     return " ".join(word for word in (spec.family, spec.variant, sizes, spec.dtype) if word)

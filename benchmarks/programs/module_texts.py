@@ -1,4 +1,4 @@
-"""The MLIR modules that are measured: programs of JAX, of torch-mlir and drawn ones, each in a few sizes."""
+"""The MLIR modules that are measured, each in a few sizes: of JAX, of torch-mlir, drawn, and of public descriptions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernelcast.features.errors import SpecError
 
+from .described import programs as described_programs
 from .generated import programs as generated_programs
 from .jax import programs as jax_programs
 from .torch import programs as torch_programs
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     from kernelcast.datasets.records.mlir_modules import ModuleText
 
 
-SHARES: Mapping[str, float] = {"jax": 0.45, "torch": 0.15, "generated": 0.40}
-"""Share of modules from each source, of the whole and of every beginning of it."""
+SHARES: Mapping[str, float] = {"jax": 0.45, "torch": 0.15, "generated": 0.40, "described": 1.0}
+"""Share of modules from each source, of the whole and of every beginning of it; those described come alone."""
 
 _SOURCES: Mapping[str, Callable[[int], Iterator[list[ModuleText]]]] = {
     "jax": jax_programs.modules,
     "torch": torch_programs.modules,
     "generated": generated_programs.modules,
+    "described": described_programs.modules,
 }
 
 

@@ -42,7 +42,7 @@ class Node:
         loops: `(batch, m, n, k)` of a contraction or of the product a convolution amounts to; `(1, rows kept, 1, elements
             reduced)` of a reduction; `(1, elements, 1, 1)` of all others.
         detail: What recognising its kernel needs: `kernel`, `stride` … of a convolution, `axis` and `operator` of a
-            reduction, `operator` of an elementwise operation.
+            reduction, `operator` of an elementwise operation, how many of its last operands are written and `unread`.
         note: Why it is not, or only partly, understood; empty otherwise.
         runs: How often it runs: the product of the trip counts around it.
         line: Line of the text, from 1; None where the parser does not tell.

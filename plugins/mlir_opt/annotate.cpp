@@ -129,7 +129,7 @@ public:
   }
 
   Option<std::string> model{*this, "model", llvm::cl::desc("Folder of kernelcast model files (op-FAMILY.kcm)")};
-  Option<std::string> device{*this, "device", llvm::cl::desc("Device to predict for, by its name in the models")};
+  Option<std::string> device{*this, "device", llvm::cl::desc("Device to predict for, by name or alias")};
   Option<int64_t> threads{*this, "threads", llvm::cl::init(0), llvm::cl::desc("CPU threads; 0: all cores, or a GPU")};
   Option<bool> strict{*this, "strict", llvm::cl::init(false),
                       llvm::cl::desc("A model that cannot be used is an error, not a warning")};
@@ -164,7 +164,7 @@ private:
     else
       entry.reading.why = "how often it runs is not known at compile time";
     if (const Model *asked = session.find("op-" + entry.reading.kernel->family))
-      entry.cost = costOf(*asked, *entry.reading.kernel, device, threads, entry.reading.why);
+      entry.cost = costOf(*asked, *entry.reading.kernel, session.device(), threads, entry.reading.why);
     else
       entry.reading.why = "there is no model of " + entry.reading.kernel->family + " to ask";
     return entry;

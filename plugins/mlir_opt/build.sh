@@ -27,11 +27,12 @@ trap 'rm -rf "$scratch"' EXIT
 for source in "$here"/*.cpp; do
     printf '#include "%s"\n' "$source"
 done >"$scratch/plugin.cpp"
+sh "$here/device_aliases.sh" >"$scratch/device_aliases.inc"
 
 # MLIR's own symbols stay open: mlir-opt provides them, and linking a second copy in would give every dialect two identities.
 # shellcheck disable=SC2086 # CXXFLAGS is a list
 "$compiler" -std=c++17 -O2 -fPIC -fno-rtti -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter ${CXXFLAGS:-} \
-    "-DKERNELCAST_VERSION=\"$version\"" -isystem "$prefix/include" "-I$root/plugins/cpp" "-I$here" \
+    "-DKERNELCAST_VERSION=\"$version\"" -isystem "$prefix/include" "-I$root/plugins/cpp" "-I$here" "-I$scratch" \
     -shared "$scratch/plugin.cpp" -o "$scratch/plugin.so"
 # Moved into place whole: another process may be loading the old one.
 mv "$scratch/plugin.so" "$output"

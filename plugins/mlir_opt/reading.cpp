@@ -24,10 +24,10 @@ const std::map<std::string, std::vector<std::string>> &variantsByCode() {
 }
 
 /// The arithmetic in a body: one name per operation that counts ("add", "exp" …), in order; changes of number format and
-/// constants do not count. `gathers` is set where the body reads memory or its own loop counters.
+/// constants do not count. `gathers` is set where the body reads memory, `counts` where it reads its own loop counters.
 struct Body {
   std::vector<std::string> names;
-  bool gathers = false;
+  bool gathers = false, counts = false;
 };
 
 /// The name of one arithmetic operation: the family's operator that costs nearest to it, "" for one that moves or converts and
@@ -61,7 +61,9 @@ Body bodyOf(linalg::LinalgOp op, Operation *skip = nullptr) {
   for (Operation &inner : op.getBlock()->without_terminator()) {
     if (&inner == skip)
       continue;
-    if (isa<linalg::IndexOp>(inner) || !isMemoryEffectFree(&inner) || inner.getDialect()->getNamespace() == "tensor")
+    if (isa<linalg::IndexOp>(inner))
+      body.counts = true;
+    else if (!isMemoryEffectFree(&inner) || inner.getDialect()->getNamespace() == "tensor")
       body.gathers = true;
     else if (std::string name = arithmeticName(&inner); !name.empty())
       body.names.push_back(name);
@@ -109,28 +111,55 @@ Reading readContraction(const Contraction &of, ArrayRef<int64_t> ranges, const s
                 {{"batch", batch}, {"m", product(of.m, ranges)}, {"n", product(of.n, ranges)}, {"k", product(of.k, ranges)}});
 }
 
-/// Sizes of a convolution of two dimensions with a square kernel and without dilation; for another one those of the matrix
-/// product it amounts to.
+/// The operation that combines a reduction's values: the one that reads what is there so far.
+Operation *combiner(linalg::LinalgOp op) {
+  BlockArgument soFar = op.getMatchingBlockArgument(op.getDpsInitOperand(0));
+  return soFar.hasOneUse() ? *soFar.getUsers().begin() : nullptr;
+}
+
+/// A window slid over an input without weights: a reduction of its places, taken as rows of their own.
+Reading readPooling(linalg::LinalgOp op, const linalg::ConvolutionDimensions &dims, ArrayRef<int64_t> ranges,
+                    const std::string &dtype) {
+  Operation *combining = combiner(op);
+  if (!combining)
+    return skipped("no kernel is known for this reduction");
+  return kernel("reduction", dtype, arithmeticName(combining) == "maximum" ? "max" : "sum",
+                {{"rows", product(dims.batch, ranges) * product(dims.outputImage, ranges)}, {"cols", product(dims.filterLoop, ranges)}},
+                "a sliding window, its places taken as rows of their own");
+}
+
+/// Size of the input along the axis that a loop over the result's positions slides on.
+int64_t inputSize(linalg::LinalgOp op, unsigned loop) {
+  AffineMap map = op.getMatchingIndexingMap(op.getDpsInputOperand(0));
+  for (auto [axis, place] : llvm::enumerate(map.getResults()))
+    if (place.isFunctionOfDim(loop))
+      return op.getShape(op.getDpsInputOperand(0))[axis];
+  return 1;
+}
+
+/// Sizes of a convolution of two dimensions with a square kernel, one group and without dilation; for another one those of
+/// the matrix product it amounts to, one for each group.
 Reading readConvolution(linalg::LinalgOp op, ArrayRef<int64_t> ranges, const std::string &dtype) {
   FailureOr<linalg::ConvolutionDimensions> found = linalg::inferConvolutionDims(op);
-  if (failed(found) || found->outputChannel.empty() || found->inputChannel.empty() || !found->depth.empty())
-    return skipped("no kernel is known for pooling and for convolutions of each channel alone");
+  if (failed(found))
+    return skipped("no kernel is known for this convolution");
+  if (found->outputChannel.empty() && found->inputChannel.empty() && found->depth.empty())
+    return readPooling(op, *found, ranges, dtype);
   int64_t batch = product(found->batch, ranges), in = product(found->inputChannel, ranges);
-  int64_t out = product(found->outputChannel, ranges);
-  auto one = [](int64_t value) { return value == 1; };
+  int64_t out = product(found->outputChannel, ranges), groups = product(found->depth, ranges);
+  auto is1 = [](int64_t value) { return value == 1; };
   bool square = found->outputImage.size() == 2 && ranges[found->filterLoop[0]] == ranges[found->filterLoop[1]];
-  if (!square || !llvm::all_equal(found->strides) || !llvm::all_of(found->dilations, one))
-    return kernel("gemm", dtype, "",
-                  {{"batch", 1}, {"m", batch * product(found->outputImage, ranges)}, {"n", out},
+  if (groups > 1 || !square || !llvm::all_equal(found->strides) || !llvm::all_of(found->dilations, is1))
+    return kernel("gemm", dtype, groups > 1 ? "batched" : "",
+                  {{"batch", groups}, {"m", batch * product(found->outputImage, ranges)}, {"n", out},
                    {"k", in * product(found->filterLoop, ranges)}},
                   "the matrix product that this convolution amounts to stands in");
   int64_t side = ranges[found->filterLoop[0]];
   int64_t stride = found->strides.empty() ? 1 : found->strides[0];
-  auto read = [&](unsigned loop) { return (ranges[loop] - 1) * stride + side; };
-  // linalg pads in an operation of its own, so what is read lies within the input.
+  // linalg pads in an operation of its own: the input has its padding.
   return kernel("conv2d", dtype, "",
-                {{"batch", batch}, {"in_channels", in}, {"out_channels", out}, {"height", read(found->outputImage[0])},
-                 {"width", read(found->outputImage[1])}, {"kernel", side}, {"stride", stride}, {"padding", 0}});
+                {{"batch", batch}, {"in_channels", in}, {"out_channels", out}, {"height", inputSize(op, found->outputImage[0])},
+                 {"width", inputSize(op, found->outputImage[1])}, {"kernel", side}, {"stride", stride}, {"padding", 0}});
 }
 
 /// Inputs with more than half as many elements as there are steps, and their number; a result that is read counts too.
@@ -152,12 +181,16 @@ std::map<std::string, int64_t> rowsAndCols(int64_t elements, ArrayRef<int64_t> s
 
 Reading readElementwise(linalg::LinalgOp op, ArrayRef<int64_t> ranges, const std::string &dtype) {
   Body body = bodyOf(op);
-  if (body.gathers)
-    return skipped("what it reads depends on its loop counters or its values");
   OpOperand *result = op.getDpsInitOperand(0);
   int64_t steps = product(ranges);
-  SmallVector<OpOperand *> large = largeInputs(op, steps);
   ArrayRef<int64_t> shape = op.getShape(result);
+  // The places may be numbers of another format than what is moved.
+  if (std::optional<std::string> moved = dtypeOf(getElementTypeOrSelf(result->get().getType())); moved && body.gathers)
+    return kernel("copy", *moved, "", rowsAndCols(steps, shape),
+                  "a plain copy of as many elements stands in for gather");
+  if (body.counts || body.gathers)
+    return skipped("what it computes depends on its loop counters");
+  SmallVector<OpOperand *> large = largeInputs(op, steps);
   if (!body.names.empty()) {
     std::string nearest = nearestOperator(body.names, large.size());
     std::string plain = body.names.size() == 1 ? body.names[0] : "";
@@ -178,12 +211,6 @@ Reading readElementwise(linalg::LinalgOp op, ArrayRef<int64_t> ranges, const std
                 turned && source.size() > 2 ? "taken as a transpose of two axes" : "");
 }
 
-/// The operation that combines a reduction's values: the one that reads what is there so far.
-Operation *combiner(linalg::LinalgOp op) {
-  BlockArgument soFar = op.getMatchingBlockArgument(op.getDpsInitOperand(0));
-  return soFar.hasOneUse() ? *soFar.getUsers().begin() : nullptr;
-}
-
 Reading readReduction(linalg::LinalgOp op, ArrayRef<int64_t> ranges, const std::string &dtype) {
   if (op.getNumDpsInits() != 1 || !op.hasOnlyProjectedPermutations())
     return skipped("no kernel is known for a reduction with windows or several results");
@@ -196,7 +223,7 @@ Reading readReduction(linalg::LinalgOp op, ArrayRef<int64_t> ranges, const std::
   if (large.empty() || !combining)
     return skipped("no kernel is known for this reduction");
   Body rest = bodyOf(op, combining);
-  if (rest.gathers)
+  if (rest.gathers || rest.counts)
     return skipped("what it reads depends on its loop counters or its values");
   AffineMap map = op.getMatchingIndexingMap(large[0]);
   auto last = cast<AffineDimExpr>(map.getResult(map.getNumResults() - 1));
@@ -224,6 +251,19 @@ Reading readSoftmax(linalg::SoftmaxOp op) {
                 lastAxis ? "" : "taken along the last axis");
 }
 
+/// Whether an operation makes an array of one number that products and reductions alone read, as the values their sums start
+/// from: compilers write that number in the kernel of the sum, and no kernel fills the array.
+bool isInitialValue(linalg::LinalgOp op) {
+  auto isNumber = [&](OpOperand *input) { return !isa<ShapedType>(input->get().getType()); };
+  if (!op.hasPureTensorSemantics() || op->use_empty() || !llvm::all_of(op.getDpsInputOperands(), isNumber) ||
+      op.getNumReductionLoops() > 0 || llvm::range_size(op.getBlock()->without_terminator()) > 0)
+    return false;
+  return llvm::all_of(op->getUses(), [](OpOperand &use) {
+    auto user = dyn_cast<linalg::LinalgOp>(use.getOwner());
+    return user && user.isDpsInit(&use) && (user.getNumReductionLoops() > 0 || !user.payloadUsesValueFromOperand(&use));
+  });
+}
+
 } // namespace
 
 std::string Kernel::title() const {
@@ -240,6 +280,8 @@ Reading read(Operation *op) {
     return readSoftmax(softmax);
   auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
   if (!linalgOp || linalgOp.getNumDpsInits() == 0)
+    return {};
+  if (isInitialValue(linalgOp))
     return {};
   SmallVector<int64_t> ranges = linalgOp.getStaticLoopRanges();
   if (linalgOp.hasDynamicShape() || llvm::any_of(ranges, ShapedType::isDynamic))

@@ -36,10 +36,20 @@ bool firstTime(const std::string &sentence) {
   return told.insert(sentence).second;
 }
 
+/// The name in the catalogue of a device given by name or alias, case ignored; what no device there is called stays as it is.
+std::string catalogueName(const std::string &device) {
+  static const std::map<std::string, std::string> names = {
+#include "device_aliases.inc"
+  };
+  auto place = names.find(StringRef(device).lower());
+  return place == names.end() ? device : place->second;
+}
+
 } // namespace
 
 Session::Session(Operation *function, StringRef pass, std::string directory, std::string device, bool strict)
-    : function_(function), pass_(pass), directory_(std::move(directory)), device_(std::move(device)), strict_(strict) {}
+    : function_(function), pass_(pass), directory_(std::move(directory)), asked_(std::move(device)),
+      device_(catalogueName(asked_)), strict_(strict) {}
 
 const Model *Session::find(const std::string &kind) {
   if (directory_.empty() || device_.empty()) {
@@ -57,7 +67,7 @@ const Model *Session::find(const std::string &kind) {
   }
   std::vector<std::string> devices = file.model->devices();
   if (std::find(devices.begin(), devices.end(), device_) == devices.end()) {
-    say("the model of " + kind + " does not know the device '" + device_ + "'; it knows: " + detail::listed(devices));
+    say("the model of " + kind + " does not know the device '" + asked_ + "'; it knows: " + detail::listed(devices));
     return nullptr;
   }
   return file.model.get();

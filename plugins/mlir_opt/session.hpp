@@ -22,6 +22,9 @@ public:
   /// The model of a kind that knows the device; null where there is none, which has then been said.
   const Model *find(const std::string &kind);
 
+  /// The device's name as the models have it.
+  const std::string &device() const { return device_; }
+
   /// Whether something was wrong.
   bool said() const { return said_; }
 
@@ -32,7 +35,7 @@ private:
   void say(const std::string &sentence);
 
   mlir::Operation *function_;
-  std::string pass_, directory_, device_;
+  std::string pass_, directory_, asked_, device_;
   bool strict_;
   bool said_ = false;
 };

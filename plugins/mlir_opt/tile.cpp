@@ -137,7 +137,7 @@ public:
   }
 
   Option<std::string> model{*this, "model", llvm::cl::desc("Folder of kernelcast model files (mlir-opt-tiles.kcm)")};
-  Option<std::string> device{*this, "device", llvm::cl::desc("Device to choose for, by its name in the model")};
+  Option<std::string> device{*this, "device", llvm::cl::desc("Device to choose for, by name or alias")};
   Option<bool> dryRun{*this, "dry-run", llvm::cl::init(false),
                       llvm::cl::desc("Write the choice as kernelcast.tile_sizes and change nothing else")};
   ListOption<int64_t> tileSizes{*this, "tile-sizes",
@@ -180,7 +180,7 @@ private:
     if (!asked)
       return false;
     std::string why;
-    std::optional<Choice> choice = choose(product, *asked, device, why);
+    std::optional<Choice> choice = choose(product, *asked, session.device(), why);
     if (!choice)
       return skip(product.op, why);
     if (remarks)

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 import pytest
 from kernelcast.datasets.records.mlir_modules import ModuleText
 from kernelcast.features.errors import SpecError
+from kernelcast.features.mlir.understanding import no_native_parser, read, understand
 from programs import module_texts as programs
+from programs.described import programs as described_programs
 from programs.families import Family, all_structures, draw_sizes, structures
 from programs.generated import programs as generated_programs
 from programs.generated.programs import modules, variants
@@ -52,7 +54,7 @@ def test_every_beginning_is_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
     result = [module.source for module in module_texts(1000)]
     for length in (50, 200, 1000):
         share = {name: count / length for name, count in Counter(result[:length]).items()}
-        assert share == pytest.approx(programs.SHARES, abs=4 / length + 0.005)
+        assert share == pytest.approx({name: programs.SHARES[name] for name in share}, abs=4 / length + 0.005)
 
 
 def test_a_source_that_runs_out_leaves_its_share_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,3 +153,19 @@ def test_sizes_lie_in_their_range_and_spread_over_work() -> None:
     assert min(works) < 1e4
     assert max(works) > 2e7
     assert any(s.columns % 8 for s in drawn)
+
+
+def test_described_programs_are_many_named_by_author_and_read_without_a_gap() -> None:
+    groups = list(described_programs.modules(0))
+    authors = Counter(group[0].program.partition("/")[0] for group in groups)
+    assert authors["operations"] > 700
+    assert sum(count for author, count in authors.items() if author != "operations") >= 150
+    assert len({module.module_id for group in groups for module in group}) == sum(map(len, groups))
+    assert all({module.program for module in group} == {group[0].program} for group in groups)
+    assert [group[0] for group in groups[:20]] == [
+        group[0] for group in itertools.islice(described_programs.modules(0), 20)
+    ]
+    for group in groups[::15]:
+        program = understand(read(group[0].text, native=no_native_parser))
+        assert not program.not_understood, group[0].program
+        assert program.unread_share == 0, group[0].program

@@ -89,13 +89,15 @@ def _parallel(
             "gather", outs[0].dtype, points, "gather", flops=flops, transcendentals=special,
             bytes_in=costs.nbytes(inputs) + out_b * len(picked), bytes_out=out_b,
         )  # fmt: skip
-    read = costs.nbytes(inputs) + (read_b(site, (), outs) if _used(site, len(inputs)) else 0.0)
+    used = _used(site, len(inputs))
+    read = costs.nbytes(inputs) + (read_b(site, (), outs) if used else 0.0)
+    unread = 0 if used else len(outs)
     if body.operators:
         return costs.loop(
             "elementwise", costs.dtype_of((*outs, *inputs)), points, body.name, flops=flops, transcendentals=special,
-            bytes_in=read, bytes_out=out_b, operators=body.operators,
+            bytes_in=read, bytes_out=out_b, operators=body.operators, unread=unread,
         )  # fmt: skip
-    detail = _moved(inputs, maps)
+    detail = {**_moved(inputs, maps), "unread": unread}
     return Cost("movement", outs[0].dtype, 0.0, 0.0, read, out_b, (1.0, points, 1.0, 1.0), detail)
 
 
@@ -145,7 +147,7 @@ def _reduce(site: Site) -> Cost:
 def _map(site: Site) -> Cost:
     body = site.computed
     return _on_elements(site, body.name, body.flops, body.transcendentals)._replace(
-        detail={"operator": body.name, "operators": body.operators}
+        detail={"operator": body.name, "operators": body.operators, "unread": 1}
     )
 
 
@@ -160,6 +162,7 @@ def _on_elements(site: Site, name: str, flops: float, transcendentals: float) ->
     return costs.loop(
         "elementwise", out.dtype, out.elements, name, flops=out.elements * flops,
         transcendentals=out.elements * transcendentals, bytes_in=costs.nbytes(site.operands[:-1]), bytes_out=out.nbytes,
+        unread=1,
     )  # fmt: skip
 
 
@@ -167,7 +170,7 @@ def _moving(name: str) -> CostOf:
     def cost(site: Site) -> Cost:
         source, out = site.operands[0], site.operands[-1]
         read = source.nbytes if source.is_array else 0.0
-        return costs.loop("movement", out.dtype, out.elements, name, bytes_in=read, bytes_out=out.nbytes)
+        return costs.loop("movement", out.dtype, out.elements, name, bytes_in=read, bytes_out=out.nbytes, unread=1)
 
     return cost
 
@@ -177,7 +180,8 @@ def _transpose(site: Site) -> Cost:
 
 
 def _softmax(site: Site) -> Cost:
-    return costs.softmax(site, site.int_of("dimension"))._replace(bytes_out=site.operands[-1].nbytes)
+    cost = costs.softmax(site, site.int_of("dimension"))
+    return cost._replace(bytes_out=site.operands[-1].nbytes, detail={**cost.detail, "unread": 1})
 
 
 _ELEMENTWISE = (

@@ -59,7 +59,9 @@ class Recomputing:
         """The stored values that a node reads, with the kernels that store them."""
         result: dict[int, Cluster | None] = {}
         sources, home, parts = self._sources, self.home, self.part_of
-        for operand in self._nodes[index].operands:
+        node = self._nodes[index]
+        unread = node.detail.get("unread")
+        for operand in node.operands[:-unread] if isinstance(unread, int) and unread else node.operands:
             behind = sources.get(operand)
             for value in (operand,) if behind is None else behind:
                 cluster = home.get(parts.get(value, value) if parts else value)

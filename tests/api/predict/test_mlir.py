@@ -65,6 +65,27 @@ def test_a_text_is_predicted_with_everything_that_is_known_of_it(client):
     assert answer["not_understood"] == []
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "device=amd-epyc-9005-vm-2c",
+        "device=amd-epyc-9005-vm-2c&threads=1&compiler=iree&coverage=0.5",
+        "device=h100-sxm",
+        "device=amd-epyc-9005-vm-2c&threads=64",
+    ],
+)
+@pytest.mark.parametrize("sizes", ["4096x4096x", "1073741824x", "1x", "3x1000003x", "1048576x1024x"])
+def test_ordinary_large_modules_are_answered(client, sizes, query):
+    for element in ("f32", "bf16", "i32"):
+        kind = f"tensor<{sizes}{element}>"
+        body = f"%0 = stablehlo.add %a, %b : {kind}\n  return %0 : {kind}"
+        text = f"func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{\n  {body}\n}}"
+        response = post(client, text, query)
+        assert response.status_code == 200, response.text[:300]
+        (answer,) = response.json()["answers"]
+        assert 0.0 < answer["latency_s"]["lower"] <= answer["latency_s"]["value"] <= answer["latency_s"]["upper"]
+
+
 @pytest.mark.parametrize("kind", ["text/plain; charset=utf-8", "text/x-mlir", "application/mlir"])
 def test_json_and_text_say_the_same(client, kind):
     query = "device=h100&device=l40s&function=main&bind=dim0:64&coverage=0.8"

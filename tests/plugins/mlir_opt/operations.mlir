@@ -162,3 +162,20 @@ func.func @gather(%table: tensor<100x8xf32>, %ids: tensor<16xi32>, %y: tensor<16
   } -> tensor<16x8xf32>
   return %0 : tensor<16x8xf32>
 }
+
+func.func @counting(%y: tensor<16x8xf32>) -> tensor<16x8xf32> {
+  %0 = linalg.generic {indexing_maps = [#map2], iterator_types = ["parallel", "parallel"]} outs(%y : tensor<16x8xf32>) {
+  ^bb0(%out: f32):
+    %j = linalg.index 1 : index
+    %i = arith.index_cast %j : index to i32
+    %v = arith.sitofp %i : i32 to f32
+    linalg.yield %v : f32
+  } -> tensor<16x8xf32>
+  return %0 : tensor<16x8xf32>
+}
+
+func.func @depthwise(%x: tensor<1x8x8x4xf32>, %w: tensor<3x3x4xf32>, %y: tensor<1x6x6x4xf32>) -> tensor<1x6x6x4xf32> {
+  %0 = linalg.depthwise_conv_2d_nhwc_hwc {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
+    ins(%x, %w : tensor<1x8x8x4xf32>, tensor<3x3x4xf32>) outs(%y : tensor<1x6x6x4xf32>) -> tensor<1x6x6x4xf32>
+  return %0 : tensor<1x6x6x4xf32>
+}

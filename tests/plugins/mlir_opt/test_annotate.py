@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from kernelcast.features.tuning.family_kinds import BOUND_NAMES, VARIANT_CODES
 from kernelcast.features.tuning.kind import Candidates, Task
+from kernelcast.plugins import python_pass
 from kernelcast.plugins.cost_model import SHIPPED, CostModel
+from kernelcast.plugins.operation_costs import functions_in
 
 from .conftest import CPU, GPU, RunPass
 
@@ -25,9 +27,12 @@ READ: dict[str, tuple[str, str, str, dict[str, int], bool]] = {
     "matmul_transpose_b": ("gemm", "nt", "fp32", {"batch": 1, "m": 17, "n": 33, "k": 65}, False),
     "matvec": ("gemm", "", "fp32", {"batch": 1, "m": 64, "n": 1, "k": 128}, False),
     "generic_contraction": ("gemm", "", "fp32", {"batch": 1, "m": 32, "n": 9, "k": 35}, False),
-    "conv": ("conv2d", "", "fp32", {"batch": 2, "in_channels": 3, "out_channels": 16, "height": 29, "width": 27,
+    "conv": ("conv2d", "", "fp32", {"batch": 2, "in_channels": 3, "out_channels": 16, "height": 30, "width": 28,
                                     "kernel": 3, "stride": 2, "padding": 0}, False),
     "conv_dilated": ("gemm", "", "fp32", {"batch": 1, "m": 256, "n": 8, "k": 27}, True),
+    "depthwise": ("gemm", "batched", "fp32", {"batch": 4, "m": 36, "n": 1, "k": 9}, True),
+    "pooling": ("reduction", "max", "fp32", {"rows": 64, "cols": 4}, True),
+    "gather": ("copy", "", "fp32", {"rows": 16, "cols": 8}, True),
     "softmax": ("softmax", "", "fp32", {"rows": 48, "cols": 77}, False),
     "exp": ("elementwise", "exp", "fp32", {"rows": 32, "cols": 96}, False),
     "add": ("elementwise", "add", "fp32", {"rows": 32, "cols": 96}, False),
@@ -101,11 +106,50 @@ def test_the_limit_that_binds_is_the_largest_bound(run_pass: RunPass, models: Pa
 
 def test_what_no_kernel_is_known_for_says_so(run_pass: RunPass, models: Path) -> None:
     result = functions(run_pass(ANNOTATE.format(models=models, device=CPU), "operations.mlir").module)
-    assert "pooling" in value(result["pooling"], "skipped")
-    assert "loop counters" in value(result["gather"], "skipped")
-    for name in ("pooling", "gather"):
-        assert value(result[name], "latency_s") is None
-        assert (value(result[name], "ops_covered"), value(result[name], "ops_skipped")) == (0.0, 1.0)
+    assert "loop counters" in value(result["counting"], "skipped")
+    assert value(result["counting"], "latency_s") is None
+    assert (value(result["counting"], "ops_covered"), value(result["counting"], "ops_skipped")) == (0.0, 1.0)
+
+
+def test_python_takes_every_operation_for_the_same_kernel(run_pass: RunPass, models: Path) -> None:
+    generic = run_pass("", "operations.mlir", flags=["--mlir-print-op-generic", "--mlir-print-local-scope"])
+    assert (generic.status, generic.message) == (0, "")
+    run = functions(run_pass(ANNOTATE.format(models=models, device=CPU), "operations.mlir").module)
+    by_python = {function.name: function.operations for function in functions_in(generic.module)}
+    assert by_python.keys() == run.keys()
+    for name in READ:
+        (operation,) = by_python[name]
+        assert operation.spec is not None, name
+        assert python_pass.title(operation.spec) == value(run[name], "kernel"), name
+
+
+def test_an_array_that_sums_start_from_is_no_kernel(run_pass: RunPass, models: Path) -> None:
+    code = """func.func @f(%a: tensor<256x512xf32>, %b: tensor<512x128xf32>, %c: tensor<256x128xf32>) -> tensor<256x128xf32> {
+      %zero = arith.constant 0.0 : f32
+      %0 = linalg.fill ins(%zero : f32) outs(%c : tensor<256x128xf32>) -> tensor<256x128xf32>
+      %1 = linalg.matmul ins(%a, %b : tensor<256x512xf32>, tensor<512x128xf32>)
+             outs(%0 : tensor<256x128xf32>) -> tensor<256x128xf32>
+      return RETURNED
+    }"""
+    alone = run_pass(
+        ANNOTATE.format(models=models, device=GPU), code.replace("RETURNED", "%1 : tensor<256x128xf32>")
+    ).module
+    assert (value(alone, "ops_covered"), value(alone, "ops_skipped")) == (1.0, 0.0)
+    assert value(alone, "total_energy_j") == value(alone, "energy_j")
+    used = code.replace("-> tensor<256x128xf32> {", "-> (tensor<256x128xf32>, tensor<256x128xf32>) {")
+    both = run_pass(
+        ANNOTATE.format(models=models, device=GPU),
+        used.replace("RETURNED", "%0, %1 : tensor<256x128xf32>, tensor<256x128xf32>"),
+    ).module
+    assert value(both, "ops_covered") == 2.0
+
+
+@pytest.mark.parametrize("name", ["h200", "H200-SXM", GPU.upper()])
+def test_a_device_may_be_given_by_alias(run_pass: RunPass, models: Path, name: str) -> None:
+    by_name, by_alias = (
+        run_pass(ANNOTATE.format(models=models, device=device), "operations.mlir") for device in (GPU, name)
+    )
+    assert (by_alias.module, by_alias.message) == (by_name.module, "")
 
 
 @pytest.mark.parametrize(

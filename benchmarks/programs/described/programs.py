@@ -1,0 +1,40 @@
+"""The modules from public descriptions: operations alone, chains, and whole programs by the collection that describes them.
+
+A program's name begins with its author (`kernelbench`, `jax-zoo`, `torch-mlir-zoo`, `operations`): programs are held out by
+author, or by idea, which is the rest of the name.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+from kernelcast.datasets.records.mlir_modules import ModuleText
+
+from .networks import collections
+from .operations import chains, single
+from .stablehlo_text import Writer
+
+CHAINS = 700
+"""Chains of operations; with all others there are then more than 1,000 programs, more than 60 % of those measured before."""
+
+
+def modules(seed: int) -> Iterator[list[ModuleText]]:
+    """Per program the modules of its sizes."""
+    rng = random.Random(f"described/{seed}")
+    for collection, ideas in collections().items():
+        for name, (steps, sizes) in ideas.items():
+            texts = []
+            for shape in sizes:
+                w = Writer("f32" if rng.random() < 0.85 else "bf16")
+                texts.append(w.text(steps(w, w.argument(*shape))))
+            yield _variants(texts, f"{collection}/{name}", "stablehlo")
+    for dialect, name, texts in single(rng):
+        yield _variants(texts, f"operations/{name}", dialect)
+    for dialect, name, texts in chains(rng, CHAINS):
+        yield _variants(texts, f"operations/chain-{name}", dialect)
+
+
+def _variants(texts: list[str], program: str, dialect: str) -> list[ModuleText]:
+    result = [ModuleText(text, program, "described", dialect) for text in texts]
+    return list({module.module_id: module for module in result}.values())
