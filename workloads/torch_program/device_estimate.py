@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf, log
 
 import numpy as np
 
@@ -30,6 +31,9 @@ LINK = "link"
 IDLE_SHARE = Interval(0.1, 0.05, 0.17)
 """What a GPU draws between kernels, as a share of its power limit: idle data-centre GPUs draw 6 to 17 % (as in
 `models/family_model/intervals.py`)."""
+
+_FAR_WIDER = 1.5
+"""How many times wider, in logarithms, a kernel's interval is than that of what stands in for it, for that to answer."""
 
 _POWER_SPREAD = 1.3
 """How far the power of a kernel without one may lie outside the range of the program's others, as for MLIR programs."""
@@ -108,8 +112,8 @@ def estimate_on(
         raise SpecError("the program runs no operator; put the work inside the `with` block", field="program")
     is_cpu = device.kind == "cpu"
     placed = [[_on(use, threads if is_cpu else None) for use in uses] for uses in program.uses]
-    every = (each for uses in placed for use in uses for each in (use, *use.otherwise))
-    known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in every)), device.name, coverage)
+    every = (spec for uses in placed for use in uses for spec in _specs_of(use))
+    known, refusals = _predictions(predictor, list(dict.fromkeys(every)), device.name, coverage)
     placed = [[each for use in uses for each in _answering(use, known)] for uses in placed]
     counts: Counter[KernelUse] = Counter()
     for calls, uses in zip(program.counts, placed, strict=True):
@@ -160,12 +164,42 @@ def _on(use: KernelUse, threads: int | None) -> KernelUse:
     return replace(use, spec=replace(use.spec, threads=threads), otherwise=others)
 
 
+def _specs_of(use: KernelUse) -> Iterator[KernelSpec]:
+    """What is predicted to answer a use; where something may stand in for it also calls of both, as which the device may have
+    been measured.
+    """
+    for each in (use, *use.otherwise):
+        yield each.spec
+        if use.otherwise:
+            yield _called(each)
+
+
+def _called(use: KernelUse) -> KernelSpec:
+    return replace(use.spec, timing="call")
+
+
 def _answering(use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> tuple[KernelUse, ...]:
-    """A use, or what stands in for it where the model knows its family from no device of the kind."""
+    """A use, or what stands in for it where the model knows its family from no device of the kind, or is surer of that."""
     answer = known.get(use.spec)
-    if use.otherwise and (answer is None or answer.regime == "unseen_kind"):
+    if use.otherwise and (answer is None or answer.regime == "unseen_kind" or _surer(use.otherwise, use, known)):
         return use.otherwise
     return (replace(use, otherwise=()),)
+
+
+def _surer(others: Sequence[KernelUse], use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> bool:
+    """Whether the use was not measured on the device, and the others were or have far narrower intervals."""
+
+    def is_measured(each: KernelUse) -> bool:
+        answers = (known.get(each.spec), known.get(_called(each)))
+        return any(answer is not None and answer.regime in ("seen", "adapted") for answer in answers)
+
+    def log_width(each: KernelUse) -> float:
+        interval = known[each.spec].latency_s if each.spec in known else None
+        return inf if interval is None or not interval.lower else log(interval.upper / interval.lower)
+
+    if is_measured(use):
+        return False
+    return all(map(is_measured, others)) or log_width(use) > _FAR_WIDER * max(map(log_width, others))
 
 
 def _plus(a: Interval, b: Interval) -> Interval:
