@@ -323,6 +323,11 @@ def test_small_programs_wait_for_the_host_of_a_gpu(recorded: Recorded) -> None:
     assert tiny.totals["nvidia-h200-sxm-141gb"].bound_by == "host"
     assert large.totals["nvidia-h200-sxm-141gb"].bound_by == "device"
     assert "host: calls take" in str(tiny)
+    waits, works = (run.totals["nvidia-h200-sxm-141gb"] for run in (tiny, large))
+    assert waits.latency_s is not None
+    assert waits.idle_share == pytest.approx(1 - waits.kernels_s / waits.latency_s.value)
+    assert works.idle_share == 0
+    assert f"the GPU idles {waits.idle_share:.0%}" in str(tiny)
 
 
 def test_fused_optimisers_work_without_weights(recorded: Recorded) -> None:

@@ -31,11 +31,13 @@ class Exchange:
         kind: One of `serving/engine/collectives.py`, such as `all_reduce`.
         ranks: Devices that take part.
         size_b: Bytes that each of them holds before it.
+        overlaps: Whether it runs beside kernels of its pass.
     """
 
     kind: str
     ranks: int
     size_b: int
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,9 @@ def softmax_backward(operation: Operation, kind: str) -> Uses:
     """
     source = operation.inputs[0]
     uses = scaled(
-        _softmax(source, int(operation.arguments.get("dim", -1))), 1.5, "the backward of softmax as 1.5 times the forward"
+        _softmax(source, int(operation.arguments.get("dim", -1))),
+        1.5,
+        "the backward of softmax as 1.5 times the forward",
     )
     if kind == "gpu" and operation.name == "aten._softmax_backward_data":
         uses += streamed(3.0 * source.nbytes, float_dtype(source), last_size(source), "mul", widening=1.0)
@@ -384,5 +386,5 @@ def collective(operation: Operation, kind: str) -> Uses:
         return uses
     written = set() if done in ("all_reduce", "send") else {tensor.storage for tensor in operation.outputs}
     size_b = sum(tensor.nbytes for tensor in operation.inputs if tensor.storage not in written)
-    exchange = Exchange(done, ranks, size_b)
+    exchange = Exchange(done, ranks, size_b, bool(operation.arguments.get("overlaps")))
     return [replace(use, exchange=exchange) for use in uses]
