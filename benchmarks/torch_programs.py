@@ -2,11 +2,11 @@
 
 .venv/bin/python -P benchmarks/torch_programs.py --device intel-xeon-emerald-rapids-vm-2c
 
-With one thread its processor time is taken: it leaves out what others on the machine run meanwhile. With `--threads 2` it is the
-clock's, on a machine that runs nothing else. Of several rounds over all programs, the one with the least median counts, since
-what remains of the others only adds. All 26 programs take some two minutes a run, and two more to compile three of them, which
-needs a C++ compiler. Roots of zeros, such as those of an embedding's rows that no sample touches, take MKL fifteen times as
-long; shapes do not tell.
+With one thread its processor time is taken, which leaves out what others on the machine run meanwhile; with `--threads 2` that
+of the clock, on a machine that runs nothing else. Of several rounds over all programs, the one with the least median counts,
+since what remains of the others only adds. All 26 programs take some two minutes a run, and two more to compile three of them,
+which needs a C++ compiler. Roots of zeros, such as those of an embedding's rows that no sample touches, take MKL fifteen times
+as long; shapes do not tell.
 """
 
 from __future__ import annotations
