@@ -118,7 +118,7 @@ def estimate_steps(
     if recompute and not training:
         raise SpecError("only a step that trains keeps activations; give recompute with train", field="recompute")
     formats = formats_of(facts) if formats is None else formats
-    listing = partial(training_step, recompute=recompute) if training else forward
+    listing: Callable[..., Forward] = partial(training_step, recompute=recompute) if training else forward
 
     def run(some: Sequence[Step], formats: Formats, *, unpack: bool = False) -> list[Estimate]:
         runs = [

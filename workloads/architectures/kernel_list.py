@@ -300,15 +300,8 @@ class KernelList:
         if self.dropout:
             self.elementwise("dropout", "mulu", cols, rows=rows, stands_for=_DROPOUT)
 
-    def copy(
-        self,
-        name: str,
-        cols: int,
-        *,
-        rows: int | None = None,
-        dtype: str | None = None,
-        stands_for: StandIn | None = None,
-    ) -> None:
+    def copy(self, name: str, cols: int, *, rows: int | None = None, dtype: str | None = None,
+             stands_for: StandIn | None = None) -> None:  # fmt: skip
         """A kernel that reads and writes rows."""
         rows = self.tokens if rows is None else rows
         self.add(name, "copy", dtype or self.formats.dtype, rows=rows, cols=cols, stands_for=stands_for)

@@ -81,7 +81,7 @@ def _again(
 
 def _fits(predictor: Predictor, item: Estimate, step: Step) -> bool:
     device = predictor.devices.get(item.device)
-    held = memory(
+    needed = memory(
         item.facts, step, item.formats, item.plan, device, training=item.training, recompute=item.recompute
     )  # fmt: skip
-    return held.fits is not False
+    return needed.fits is not False
