@@ -4,7 +4,8 @@
 
 TABLES is a folder with `model_e2e.parquet`. The models are written here as transformers ran them then: attention by products,
 softmax and a mask, GPT-2's GELU in single operators. They are on the meta device, in fp32, as the measured ones were. Training
-is the forward and backward pass with dropout. The shipped model has seen single operators of some of the GPUs, no whole model.
+is the forward and backward pass with dropout. BERT classifies sequences in inference and predicts words in training, as the
+operators of `model_ops.parquet` show. The shipped model has seen single operators of some of the GPUs, no whole model.
 """
 
 from __future__ import annotations
@@ -75,24 +76,27 @@ class Layer(nn.Module):
 
 
 class Network(nn.Module):
-    """Embeddings, layers, and a projection to all words."""
+    """Embeddings, layers, and a head: a projection to all words, or of BERT's first position to two classes."""
 
-    def __init__(self, words: int, width: int, heads: int, layers: int, tokens: int, *, gpt: bool) -> None:
+    def __init__(
+        self, words: int, width: int, heads: int, layers: int, tokens: int, *, gpt: bool, classifies: bool = False
+    ) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(words, width), nn.Embedding(tokens, width)
         self.kinds = None if gpt else nn.Embedding(2, width)
         self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(_DROPOUT)
         self.layers = nn.Sequential(*(Layer(width, heads, tokens, gpt=gpt) for _ in range(layers)))
+        self.pooler = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 2)) if classifies else None
         self.transform = None if gpt else nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
         self.head = nn.Linear(width, words, bias=not gpt)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """A number for each word."""
+        """A number for each word, or for each class."""
         x = self.words(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         if self.kinds is None or self.transform is None:
             return self.head(self.norm(self.layers(self.drop(x))))
-        x = self.drop(self.norm(x + self.kinds(torch.zeros_like(ids))))
-        return self.head(self.transform(self.layers(x)))
+        x = self.layers(self.drop(self.norm(x + self.kinds(torch.zeros_like(ids)))))
+        return self.head(self.transform(x)) if self.pooler is None else self.pooler(x[:, 0])
 
 
 _NETWORKS: Mapping[str, Mapping[str, Any]] = {
@@ -103,10 +107,11 @@ _NETWORKS: Mapping[str, Mapping[str, Any]] = {
 
 def answer(row: Mapping[str, Any], predictor: Any) -> Any:
     """Our estimate of one row of the table."""
-    with torch.device("meta"):
-        network = Network(**_NETWORKS[row["model"]], tokens=row["seq_len"])
-    ids = torch.zeros(row["batch"], row["seq_len"], dtype=torch.int64, device="meta")
     train = row["mode"] == "train"
+    sizes = _NETWORKS[row["model"]]
+    with torch.device("meta"):
+        network = Network(**sizes, tokens=row["seq_len"], classifies=not (sizes["gpt"] or train))
+    ids = torch.zeros(row["batch"], row["seq_len"], dtype=torch.int64, device="meta")
     network.train(train)
     with estimate(row["device"], model=predictor) as run, torch.set_grad_enabled(train):
         logits = network(ids)

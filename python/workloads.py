@@ -68,6 +68,7 @@ def estimate_model(
     decode: bool = False,
     context: int | None = None,
     train: int | None = None,
+    recompute: bool = False,
     encode: bool = False,
     step: Step | None = None,
     plan: ParallelPlan | None = None,
@@ -90,6 +91,7 @@ def estimate_model(
         decode: one new token of each, in place of `prefill`.
         context: positions of each already in the cache.
         train: tokens of each in a training step with AdamW, in place of `prefill`.
+        recompute: the training step keeps the inputs of layers alone and runs them forwards again (activation checkpointing).
         encode: only the encoder of a model that has one beside its decoder.
         step: a step of sequences of several lengths, in place of `batch`, `prefill`, `decode` and `context`.
         plan: how the model is split over devices; default: one device.
@@ -120,6 +122,7 @@ def estimate_model(
     return estimate(
         load(model), facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage, training=train is not None,
+        recompute=recompute,
     )  # fmt: skip
 
 

@@ -42,6 +42,10 @@ def estimate(
     train: Annotated[
         int | None, typer.Option(metavar="N", help="A training step with AdamW on sequences of so many tokens.")
     ] = None,
+    recompute: Annotated[
+        bool,
+        typer.Option("--recompute", help="With --train: layers keep their inputs alone and run forwards again."),
+    ] = False,
     encode: Annotated[
         bool, typer.Option("--encode", help="Only the encoder of a model that has one beside its decoder.")
     ] = False,
@@ -102,7 +106,8 @@ def estimate(
     prices = console.read_prices(price or (), device, known)
     if what is not None and is_program(what):
         of_models = {
-            "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--encode": encode,
+            "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--recompute": recompute,
+            "--encode": encode,
             "--context": context, "--dtype": dtype, "--weights": weights, "--kv-dtype": kv_dtype, "--impl": impl,
             "--tp": tp > 1, "--pp": pp > 1, "--ep": ep > 1, "--dp": dp > 1,
         }  # fmt: skip
@@ -156,6 +161,7 @@ def estimate(
     estimates = [
         estimate_on(
             predictor, facts, step, name, formats=formats, plan=plan, impl=impl, coverage=coverage, training=train is not None,
+            recompute=recompute,
             threads=threads if known.get(name).kind == "cpu" or len(device) == 1 else None,
         )
         for name in device

@@ -106,5 +106,5 @@ def trees_of(booster: Any) -> list[Any]:
 REGRESSOR = XGBoost()
 
 QUICK = XGBoost(name="quick", sizes=((100_000_000, 48, 200, 0.12),), bins=64)
-"""A fit of seconds, for what is fitted many times over; no regressor of its own. With 64 bins it takes two thirds of the time and
-errs as with 256: convolutions of 25 devices left out 44.1 → 43.7 %, attention of 10 59.2 → 58.9."""
+"""A fit of seconds, for what is fitted many times over; no regressor of its own. With 64 bins it takes two thirds of the time
+and errs as with 256: convolutions of 25 devices left out 44.1 → 43.7 %, attention of 10 59.2 → 58.9."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class Estimate:
         notes: What to know of the estimate, beside the notes of `whole`.
         impl: What runs products, attention and experts; empty: the usual one.
         training: Whether the step trains: with gradients and the optimiser.
+        recompute: Whether it runs its layers forwards again in place of keeping their activations.
     """
 
     facts: ModelFacts
@@ -61,6 +63,7 @@ class Estimate:
     notes: tuple[str, ...]
     impl: str
     training: bool
+    recompute: bool = False
 
     @property
     def _title(self) -> str:
@@ -85,7 +88,7 @@ class Estimate:
 def estimate(
     predictor: Predictor, facts: ModelFacts, step: Step, device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
-    routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
+    routing: str = ROUTING, coverage: float = 0.9, training: bool = False, recompute: bool = False,
 ) -> Estimate:  # fmt: skip
     """What a step of a model costs; arguments and errors are those of `estimate_steps`.
 
@@ -94,7 +97,7 @@ def estimate(
     """
     result = estimate_steps(
         predictor, facts, [step], device, formats=formats, plan=plan, impl=impl, threads=threads,
-        fused_attention=fused_attention, routing=routing, coverage=coverage, training=training,
+        fused_attention=fused_attention, routing=routing, coverage=coverage, training=training, recompute=recompute,
     )[0]  # fmt: skip
     if impl:
         families = dict.fromkeys(part.kernel.spec.family for part in result.whole.parts)
@@ -106,7 +109,7 @@ def estimate(
 def estimate_steps(
     predictor: Predictor, facts: ModelFacts, steps: Sequence[Step], device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
-    routing: str = ROUTING, coverage: float = 0.9, training: bool = False,
+    routing: str = ROUTING, coverage: float = 0.9, training: bool = False, recompute: bool = False,
 ) -> list[Estimate]:  # fmt: skip
     """What each of several steps of a model costs; kernels that steps have in common are predicted once.
 
@@ -123,17 +126,22 @@ def estimate_steps(
         routing: how evenly tokens choose experts, a variant of `moe`.
         coverage: share of cases the intervals are built to contain.
         training: whether steps train: every position, with gradients and a step of AdamW.
+        recompute: of steps that train, whether layers keep their inputs alone and run forwards again (activation
+            checkpointing).
 
     Raises:
-        SpecError: the model cannot run a step, the plan cannot split it, or a kernel cannot be predicted.
+        SpecError: `recompute` without `training`, the model cannot run a step, the plan cannot split it, or a kernel cannot be
+            predicted.
     """
     on = predictor.devices.get(device)
     if threads is not None and on.kind == "gpu":
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
+    if recompute and not training:
+        raise SpecError("only a step that trains keeps activations; give recompute with train", field="recompute")
     formats = formats_of(facts) if formats is None else formats
+    listing: Callable[..., Forward] = partial(training_step, recompute=recompute) if training else forward
 
     def run(some: Sequence[Step], formats: Formats, *, unpack: bool = False) -> list[Estimate]:
-        listing = training_step if training else forward
         runs = [
             listing(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
                     routing=routing, unpack=unpack)
@@ -143,7 +151,7 @@ def estimate_steps(
         by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
         read_b = dict(zip(specs, weights_b(specs, on).tolist(), strict=True))
         return [
-            _estimate(facts, step, formats, plan, on, each, by_spec, read_b, impl, training)
+            _estimate(facts, step, formats, plan, on, each, by_spec, read_b, impl, training, recompute)
             for step, each in zip(some, runs, strict=True)
         ]
 
@@ -185,7 +193,7 @@ _SLOWER = (
 
 def _estimate(
     facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, on: Device, run: Forward,
-    by_spec: Mapping[KernelSpec, Prediction], read_b: Mapping[KernelSpec, float], impl: str, training: bool,
+    by_spec: Mapping[KernelSpec, Prediction], read_b: Mapping[KernelSpec, float], impl: str, training: bool, recompute: bool,
 ) -> Estimate:  # fmt: skip
     single = [by_spec[kernel.spec] for kernel in run.kernels]
     parts = streamed(
@@ -201,8 +209,9 @@ def _estimate(
         facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
         tokens_per_s=step.tokens / whole.latency_s,
         energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
-        memory=memory(facts, step, formats, plan, on, training=training), collectives=run.collectives,
+        memory=memory(facts, step, formats, plan, on, training=training, recompute=recompute), collectives=run.collectives,
         notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)), impl=impl, training=training,
+        recompute=recompute,
     )  # fmt: skip
 
 

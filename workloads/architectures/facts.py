@@ -83,6 +83,7 @@ class ModelFacts:
         tail: Products after the layers.
         encoder: Its encoder, None where it has none.
         fixed_length: Positions of every sequence where the input fixes them, as of an image; else None.
+        dropout: Whether training drops elements: behind the embedding, of attention's weights, and of what each part adds.
         notes: What an estimate leaves out.
         source: Where the facts come from.
     """
@@ -104,6 +105,7 @@ class ModelFacts:
     tail: tuple[Product, ...] = ()
     encoder: Encoder | None = None
     fixed_length: int | None = None
+    dropout: bool = False
     notes: tuple[str, ...] = ()
     source: str = ""
 

@@ -60,7 +60,7 @@ def forward(
     timing = "device" if device is not None and device.kind == "gpu" else ""
     kernels = KernelList(
         step, plan, formats, impl=impl, threads=threads, timing=timing, fused_attention=fused_attention,
-        routing=routing, device=device, training=training, unpack=unpack,
+        routing=routing, device=device, training=training, dropout=training and facts.dropout, unpack=unpack,
     )  # fmt: skip
     if facts.encoder is not None:
         _list_encoder(kernels, facts, facts.encoder)
@@ -111,6 +111,8 @@ def _list_front(kernels: KernelList, facts: ModelFacts) -> None:
         kernels.collective("embedding", "all_reduce", kernels.plan.tp, kernels.tokens * facts.hidden)
     if facts.positions:
         kernels.elementwise("positions", "add", facts.hidden)
+    if facts.vocabulary:
+        kernels.drop(facts.hidden)
 
 
 def _list_encoder(kernels: KernelList, facts: ModelFacts, encoder: Encoder) -> None:
@@ -139,6 +141,7 @@ def _list_block(kernels: KernelList, facts: ModelFacts, block: Block) -> None:
         for _ in range(block.norms):
             kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
         for _ in block.parts:
+            kernels.drop(facts.hidden)
             kernels.elementwise("add", "add", facts.hidden)
 
 

@@ -52,6 +52,7 @@ _COLUMNS = 64
 
 _OF_ENGINES = ("quantize", "causal_conv1d")
 """Families on vector units that public tables have in engines' own kernels."""
+_DROPOUT = StandIn("dropout is estimated by what it reads and writes, without its mask of a byte an element", MOVED)
 ROPE = StandIn("rotary positions are estimated by what they read and write", MOVED)
 
 
@@ -124,6 +125,7 @@ class KernelList:
         routing: How evenly tokens choose experts, a variant of `moe`.
         fused_attention: Whether scores, softmax and context are one kernel.
         training: Whether every position is trained on, and nothing is kept for later steps.
+        dropout: Whether elements are dropped.
         stand_ins: By name, what a kernel that no family describes is estimated as.
         collectives: What ranks send each other.
     """
@@ -131,7 +133,7 @@ class KernelList:
     def __init__(
         self, step: Step, plan: ParallelPlan, formats: Formats, *, impl: str = "", threads: int | None = None, timing: str = "",
         fused_attention: bool = True, routing: str = ROUTING, device: Device | None = None, training: bool = False,
-        unpack: bool = False,
+        dropout: bool = False, unpack: bool = False,
     ) -> None:  # fmt: skip
         """An empty list.
 
@@ -146,9 +148,10 @@ class KernelList:
             device: what runs them; None: some device with hardware for the formats.
             fused_attention: False lists the products and the softmax of attention apart.
             training: the forward part of a training step.
+            dropout: elements are dropped, as some models train.
             unpack: products unpack quantised weights even where the device multiplies their format.
         """
-        self.training = training
+        self.training, self.dropout = training, dropout
         self.step, self.plan, self.formats, self.fused_attention = step.share(plan.dp), plan, formats, fused_attention
         self.routing = routing
         self.stand_ins: dict[str, StandIn] = {}
@@ -292,15 +295,13 @@ class KernelList:
         self.add(name, "elementwise", self.formats.dtype, variant=variant, rows=rows, cols=cols, times=times,
                  stands_for=stands_for)  # fmt: skip
 
-    def copy(
-        self,
-        name: str,
-        cols: int,
-        *,
-        rows: int | None = None,
-        dtype: str | None = None,
-        stands_for: StandIn | None = None,
-    ) -> None:
+    def drop(self, cols: int, *, rows: int | None = None) -> None:
+        """Dropout, where there is any: a pass that also writes a mask of a byte for each element."""
+        if self.dropout:
+            self.elementwise("dropout", "mulu", cols, rows=rows, stands_for=_DROPOUT)
+
+    def copy(self, name: str, cols: int, *, rows: int | None = None, dtype: str | None = None,
+             stands_for: StandIn | None = None) -> None:  # fmt: skip
         """A kernel that reads and writes rows."""
         rows = self.tokens if rows is None else rows
         self.add(name, "copy", dtype or self.formats.dtype, rows=rows, cols=cols, stands_for=stands_for)

@@ -72,15 +72,15 @@ class Memory:
 
 def memory(
     facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, device: Device | None = None, *,
-    training: bool = False,
+    training: bool = False, recompute: bool = False,
 ) -> Memory:  # fmt: skip
     """Memory on the fullest device of a plan when a step runs; `device` may be None, which says nothing of what fits.
 
     `training` is for a step with gradients and AdamW in the formats of Rajbhandari et al., ZeRO, 2020, section 3.1: 16 bytes
-    for each parameter, whatever its format.
+    for each parameter, whatever its format; `recompute` for one in which layers keep their inputs alone.
     """
     if training:
-        return _training_memory(facts, step, formats, plan, device)
+        return _training_memory(facts, step, formats, plan, device, recompute)
     share = step.share(plan.dp)
     rows = share.scored
     widest = max(part.width(facts.hidden, plan) for _, part in facts.parts)
@@ -104,14 +104,27 @@ def memory(
 
 
 def _training_memory(
-    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, device: Device | None
+    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, device: Device | None, recompute: bool
 ) -> Memory:
-    """Without recomputation. In each layer inputs and normalised inputs of its parts stay beside what is in a part (Korthikanti
-    et al., arXiv 2205.05198, section 4.1, with fused attention and without dropout), and behind them logits and their gradient.
+    """In each layer inputs and normalised inputs of its parts stay beside what is in a part, and a byte for each element that
+    may be dropped (Korthikanti et al., arXiv 2205.05198, section 4.1, with fused attention), and behind them logits and their
+    gradient. With recomputation layers keep their inputs, and one at a time the rest.
     """
     tokens, weights = step.share(plan.dp).tokens, facts.weights_of(plan)
-    stored = sum(count * (2 * facts.hidden + part.width(facts.hidden, plan)) for count, part in facts.parts) / plan.pp
-    activations_b = tokens * stored * formats.itemsize_b
+    blocks = (*facts.blocks, *(facts.encoder.blocks if facts.encoder else ()))
+    of_layer_b = [
+        sum(
+            (2 * facts.hidden + part.width(facts.hidden, plan)) * formats.itemsize_b + facts.dropout * facts.hidden
+            for part in block.parts
+        )
+        for block in blocks
+    ]
+    if recompute:
+        layers = sum(block.count for block in blocks)
+        stored_b = layers / plan.pp * facts.hidden * formats.itemsize_b + max(of_layer_b)
+    else:
+        stored_b = sum(block.count * size_b for block, size_b in zip(blocks, of_layer_b, strict=True)) / plan.pp
+    activations_b = tokens * stored_b
     if facts.generates:
         activations_b += tokens * facts.vocabulary / plan.tp * (formats.itemsize_b + 2 * LOGITS_ITEM_B)
     weights_b = weights.size_b(formats)

@@ -75,10 +75,13 @@ def _again(
     spec = item.whole.parts[0].kernel.spec
     return estimate_steps(
         predictor, item.facts, steps, item.device, formats=formats, plan=item.plan, impl=item.impl, threads=spec.threads,
-        coverage=coverage, training=item.training,
+        coverage=coverage, training=item.training, recompute=item.recompute,
     )  # fmt: skip
 
 
 def _fits(predictor: Predictor, item: Estimate, step: Step) -> bool:
     device = predictor.devices.get(item.device)
-    return memory(item.facts, step, item.formats, item.plan, device, training=item.training).fits is not False
+    needed = memory(
+        item.facts, step, item.formats, item.plan, device, training=item.training, recompute=item.recompute
+    )  # fmt: skip
+    return needed.fits is not False

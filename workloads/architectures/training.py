@@ -39,6 +39,9 @@ _OPTIMIZER = StandIn(
     f"a step of AdamW is estimated by the {OPTIMIZER_B:g} bytes that it moves for each parameter", MOVED
 )
 
+_LAYERS = ("layers.", "encoder.")
+"""How names of kernels inside layers begin."""
+
 _GRADIENTS: Mapping[str, StandIn] = {
     "attention": _ATTENTION, "latent_attention": _ATTENTION, "linear_attention": _ATTENTION, "causal_conv1d": _PASS,
     "moe": _EXPERTS, "layernorm": _ROWS, "softmax": _ROWS, "elementwise": _PASS, "copy": _COPY,
@@ -47,9 +50,17 @@ _GRADIENTS: Mapping[str, StandIn] = {
 
 
 def training_step(
-    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, **options: Any
+    facts: ModelFacts,
+    step: Step,
+    formats: Formats,
+    plan: ParallelPlan = ONE_DEVICE,
+    *,
+    recompute: bool = False,
+    **options: Any,
 ) -> Forward:
     """What a model runs in one training step; `options` are those of `forward`.
+
+    With `recompute` each layer keeps its input alone, and runs forwards again before its gradients.
 
     Raises:
         SpecError: weights are quantised, sequences have cached positions, or `forward` refuses.
@@ -64,6 +75,16 @@ def training_step(
         raise SpecError("a training step has no cached positions; its context is 0", field="context")
     run = forward(facts, step, formats, plan, training=True, **options)
     kernels, stand_ins = list(run.kernels), dict(run.stand_ins)
+    collectives = [*run.collectives, *_backward_collectives(facts, formats, plan, run)]
+    if recompute:
+        again = [kernel for kernel in run.kernels if kernel.name.startswith(_LAYERS)]
+        kernels += [replace(kernel, name=_again(kernel.name)) for kernel in again]
+        stand_ins |= {
+            _again(kernel.name): run.stand_ins[kernel.name] for kernel in again if kernel.name in run.stand_ins
+        }
+        collectives += [
+            replace(item, name=_again(item.name)) for item in run.collectives if item.name.startswith(_LAYERS)
+        ]
     for kernel in run.kernels:
         for gradient, stands_for in _gradients(kernel, run.stand_ins.get(kernel.name)):
             kernels.append(gradient)
@@ -71,7 +92,12 @@ def training_step(
                 stand_ins[gradient.name] = stands_for
     kernels.append(_optimizer(facts, plan, options.get("threads")))
     stand_ins["optimizer"] = _OPTIMIZER
-    return Forward(tuple(kernels), stand_ins, (*run.collectives, *_backward_collectives(facts, formats, plan, run)))
+    return Forward(tuple(kernels), stand_ins, tuple(collectives))
+
+
+def _again(name: str) -> str:
+    """The name of what runs forwards again in the backward pass."""
+    return f"backward.{name}.recompute"
 
 
 def _gradients(kernel: Kernel, forward_stand_in: StandIn | None) -> Iterator[tuple[Kernel, StandIn | None]]:

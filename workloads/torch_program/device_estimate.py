@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf, log
 
 import numpy as np
 
@@ -31,6 +32,9 @@ IDLE_SHARE = Interval(0.1, 0.05, 0.17)
 """What a GPU draws between kernels, as a share of its power limit: idle data-centre GPUs draw 6 to 17 % (as in
 `models/family_model/intervals.py`)."""
 
+_FAR_WIDER = 1.5
+"""How many times wider, in logarithms, a kernel's interval is than that of what stands in for it, for that to answer."""
+
 _POWER_SPREAD = 1.3
 """How far the power of a kernel without one may lie outside the range of the program's others, as for MLIR programs."""
 
@@ -47,7 +51,9 @@ class DeviceEstimate:
         energy_j: Energy of one run; None likewise.
         coverage: Share of programs the intervals are built to contain.
         kernels_s: Seconds of all kernels one after the other.
+        overlap_s: Seconds of collectives beside other kernels, which the run does not wait for.
         host_s: Seconds that the host takes to call them: beside them on a GPU, between them on a CPU.
+        idle_share: Share of the run in which a GPU waits for its host; 0 on a CPU, None where there are no totals.
         bound_by: `device`, or `host` where that takes longer than the kernels.
         launches: Kernels that run.
         bound_s: The time no run of these kernels can beat.
@@ -71,7 +77,9 @@ class DeviceEstimate:
     energy_j: Interval | None
     coverage: float
     kernels_s: float
+    overlap_s: float
     host_s: float
+    idle_share: float | None
     bound_by: str
     launches: int
     bound_s: float | None
@@ -108,8 +116,8 @@ def estimate_on(
         raise SpecError("the program runs no operator; put the work inside the `with` block", field="program")
     is_cpu = device.kind == "cpu"
     placed = [[_on(use, threads if is_cpu else None) for use in uses] for uses in program.uses]
-    every = (each for uses in placed for use in uses for each in (use, *use.otherwise))
-    known, refusals = _predictions(predictor, list(dict.fromkeys(use.spec for use in every)), device.name, coverage)
+    every = (spec for uses in placed for use in uses for spec in _specs_of(use))
+    known, refusals = _predictions(predictor, list(dict.fromkeys(every)), device.name, coverage)
     placed = [[each for use in uses for each in _answering(use, known)] for uses in placed]
     counts: Counter[KernelUse] = Counter()
     for calls, uses in zip(program.counts, placed, strict=True):
@@ -125,27 +133,31 @@ def estimate_on(
     shares = Shares(program, placed, answers)
     memory_b = device.fact("memory_b")
     whole = None
-    latency = power_w = energy_j = None
+    latency = power_w = energy_j = idle_share = None
+    overlap_s = _overlap_s(program, placed, answers)
     host = _plus(HOST_CALL_S[device.kind].scaled(program.launches), HOST_VIEW_S.scaled(program.views))
     if not unanswered:
         kernels = [Kernel(use.spec, min(counts[use], MAX_COUNT)) for use in answers]
         whole = compose(kernels, list(answers.values()))
-        alone = _with_tail(whole.latency_s, answers, counts)
+        alone = _overlapped(_with_tail(whole.latency_s, answers, counts), overlap_s)
         # A CPU runs its own calls; a GPU works on what was launched while the host goes on.
         latency = _plus(alone, host) if is_cpu else _longer(alone, host)
         gaps_s = latency.value - alone.value
+        idle_share = 0.0 if is_cpu else gaps_s / latency.value
         whole = compose(kernels, list(answers.values()), launch_s=gaps_s / program.launches)
         limit_w = device.fact("tdp_w")
         if whole.energy_j is not None and whole.power_w is not None and limit_w is not None:
             idle_w = IDLE_SHARE.scaled(limit_w)
-            energy_j = _plus(whole.energy_j, idle_w.scaled(gaps_s))
+            # What waits for links draws little: of what overlaps the kernels' energy is all.
+            alone_j = whole.energy_j.scaled(1 - overlap_s / shares.total_s)
+            energy_j = _plus(alone_j, idle_w.scaled(gaps_s))
             drawn_w = _plus(whole.power_w, idle_w.scaled(gaps_s / latency.value))
             power_w = Interval(*(min(end, limit_w) for end in _ends(drawn_w)))
     return DeviceEstimate(
         device=device.name, title=device.title, latency_s=latency,
         power_w=power_w, energy_j=energy_j,
-        coverage=coverage, kernels_s=shares.total_s, host_s=host.value,
-        bound_by="host" if host.value > shares.total_s else "device", launches=program.launches,
+        coverage=coverage, kernels_s=shares.total_s, overlap_s=overlap_s, host_s=host.value, idle_share=idle_share,
+        bound_by="host" if host.value > shares.total_s - overlap_s else "device", launches=program.launches,
         bound_s=None if whole is None else whole.bound_s, memory_b=memory_b,
         fits=None if memory_b is None else memory.peak_b <= memory_b,
         by_operator=shares.by(lambda operation: operation.name),
@@ -160,12 +172,42 @@ def _on(use: KernelUse, threads: int | None) -> KernelUse:
     return replace(use, spec=replace(use.spec, threads=threads), otherwise=others)
 
 
+def _specs_of(use: KernelUse) -> Iterator[KernelSpec]:
+    """What is predicted to answer a use; where something may stand in for it also calls of both, as which the device may have
+    been measured.
+    """
+    for each in (use, *use.otherwise):
+        yield each.spec
+        if use.otherwise:
+            yield _called(each)
+
+
+def _called(use: KernelUse) -> KernelSpec:
+    return replace(use.spec, timing="call")
+
+
 def _answering(use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> tuple[KernelUse, ...]:
-    """A use, or what stands in for it where the model knows its family from no device of the kind."""
+    """A use, or what stands in for it where the model knows its family from no device of the kind, or is surer of that."""
     answer = known.get(use.spec)
-    if use.otherwise and (answer is None or answer.regime == "unseen_kind"):
+    if use.otherwise and (answer is None or answer.regime == "unseen_kind" or _surer(use.otherwise, use, known)):
         return use.otherwise
     return (replace(use, otherwise=()),)
+
+
+def _surer(others: Sequence[KernelUse], use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> bool:
+    """Whether the use was not measured on the device, and the others were or have far narrower intervals."""
+
+    def is_measured(each: KernelUse) -> bool:
+        answers = (known.get(each.spec), known.get(_called(each)))
+        return any(answer is not None and answer.regime in ("seen", "adapted") for answer in answers)
+
+    def log_width(each: KernelUse) -> float:
+        interval = known[each.spec].latency_s if each.spec in known else None
+        return inf if interval is None or not interval.lower else log(interval.upper / interval.lower)
+
+    if is_measured(use):
+        return False
+    return all(map(is_measured, others)) or log_width(use) > _FAR_WIDER * max(map(log_width, others))
 
 
 def _plus(a: Interval, b: Interval) -> Interval:
@@ -226,6 +268,33 @@ def _exchange_time(exchange: Exchange, device: Device) -> Interval | None:
         return None
     value, factor = float(times[0]), float(np.exp(spreads[0]))
     return Interval(value, value / factor, value * factor)
+
+
+def _overlap_s(
+    program: Priced, placed: Sequence[Sequence[KernelUse]], answers: Mapping[KernelUse, Prediction]
+) -> float:
+    """Seconds of collectives that run beside kernels: in each pass as long as there are any, and all but one collective, the
+    first that a pass waits for or the last that waits for its gradients.
+    """
+    kernels_s, sent_s, alone_s = (defaultdict[str, float](float) for _ in range(3))
+    for operation, calls, uses in zip(program.operations, program.counts, placed, strict=True):
+        for use in uses:
+            answer = answers.get(replace(use, count=1, stand_in=""))
+            if answer is None:
+                continue
+            time_s, phase = answer.latency_s.value, operation.phase
+            if answer.bound != LINK:
+                kernels_s[phase] += calls * use.count * time_s
+            elif use.exchange is not None and use.exchange.overlaps:
+                sent_s[phase] += calls * use.count * time_s
+                alone_s[phase] = max(alone_s[phase], time_s)
+    return sum(min(kernels_s[phase], time_s - alone_s[phase]) for phase, time_s in sent_s.items())
+
+
+def _overlapped(total: Interval, overlap_s: float) -> Interval:
+    """A total without what overlaps; its upper end is without any overlap, as kernels slow down collectives and each other."""
+    share = 1 - overlap_s / total.value
+    return Interval(total.value * share, total.lower * share, total.upper)
 
 
 def _scaled(interval: Interval, use: KernelUse) -> Interval:
@@ -292,8 +361,8 @@ def _notes(
     if exchanges:
         ranks = max(exchange.ranks for exchange in exchanges.values())
         notes.append(
-            f"collectives of up to {ranks} devices of one machine take NCCL's times, one after the other with the kernels: "
-            "what overlaps with them is shorter"
+            f"collectives of up to {ranks} devices of one machine take NCCL's times; those of DDP and FSDP run beside the "
+            "kernels of their pass, but for one of each pass, others one after the other with kernels"
         )
     elsewhere = [name for name in unknown if name.split(".")[0] in NOT_ANSWERED and name not in exchanges]
     if elsewhere:

@@ -130,10 +130,22 @@ def _bind(graph: Any, sizes: dict[str, int], path: Path) -> None:
         raise SpecError(f"{path} has no dynamic size {unknown[0]!r}; it has {names}", field="bind")
 
 
+_BRANCHES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Nodes with graphs inside, of which values say which run and how often."""
+
+
 def _record(graph: Any, path: Path, onnx: Any) -> Recording:
     recording = Recording()
     tensors = _tensors(graph, recording, onnx)
     unknown: dict[str, None] = {}
+    if branches := [
+        f"{node.op_type} ({node.name or node.output[0]})" for node in graph.node if node.op_type in _BRANCHES
+    ]:
+        raise SpecError(
+            f"{path} decides while it runs what it computes: {listed(branches[:5])}; export the branch that runs, or fold "
+            "constants (onnxsim), which removes those that depend on shapes alone",
+            field="onnx",
+        )
     for node in graph.node:
         lacking = [name for name in node.output if name and name not in tensors]
         if lacking and node.op_type not in _VIEWS:
@@ -158,7 +170,7 @@ def _record(graph: Any, path: Path, onnx: Any) -> Recording:
     if unknown:
         raise SpecError(
             f"{path}: the sizes of what these compute are not known: {listed(list(unknown)[:5])}; custom operators need their "
-            "shapes in the file (value_info), and branches and loops are not read",
+            "shapes in the file (value_info)",
             field="onnx",
         )
     for item in graph.output:

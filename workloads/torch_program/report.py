@@ -148,7 +148,8 @@ def _of_each(whole: Interval | None, parts: float, show: Callable[[float], str])
 
 def _limits(answer: DeviceEstimate) -> str:
     if answer.bound_by == "host":
-        return f"host: calls take {seconds(answer.host_s)}"
+        idle = "" if not answer.idle_share else f", the GPU idles {answer.idle_share:.0%}"
+        return f"host: calls take {seconds(answer.host_s)}{idle}"
     return ", ".join(f"{name} {share:.0%}" for name, share in list(answer.by_bound.items())[:3])
 
 

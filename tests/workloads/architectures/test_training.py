@@ -78,10 +78,45 @@ def test_memory_is_sixteen_bytes_a_parameter_and_what_gradients_need() -> None:
         item = memory(facts, STEP, formats, training=True)
         assert item.weights_b + item.gradients_b + item.optimizer_b == pytest.approx(16 * facts.parameters)
         # 34 · tokens · hidden for each layer (Korthikanti et al.), of which 2 are masks of dropout, in half precision.
-        layers_b = 12 * 32 * STEP.tokens * facts.hidden * formats.itemsize_b / 2
+        layers_b = 12 * STEP.tokens * facts.hidden * (32 * formats.itemsize_b / 2 + 2)
         logits_b = STEP.tokens * facts.vocabulary * (formats.itemsize_b + 8)
         assert item.activations_b == pytest.approx(layers_b + logits_b)
         assert item.total_b > memory(facts, STEP, formats).total_b
+
+
+def test_models_with_dropout_drop_behind_the_embedding_and_each_part() -> None:
+    facts = model_facts("openai-community/gpt2")
+    run = training_step(facts, STEP, formats_of(facts), fused_attention=False)
+    drops = {kernel.name: kernel for kernel in run.kernels if kernel.name.endswith("dropout")}
+    assert {name: kernel.count for name, kernel in drops.items() if not name.startswith("backward.")} == {
+        "dropout": 1, "layers.residual.dropout": 24, "layers.attention.dropout": 12,
+    }  # fmt: skip
+    scores = dict(drops["layers.attention.dropout"].spec.dims)
+    assert (scores["rows"], scores["cols"]) == (4 * 12 * 512, 512)
+    assert not any("dropout" in kernel.name for kernel in forward(facts, STEP, formats_of(facts)).kernels)
+    llama = model_facts("llama-3.1-8b")
+    assert not any("dropout" in kernel.name for kernel in training_step(llama, STEP, formats_of(llama)).kernels)
+
+
+def test_recomputing_layers_takes_a_forward_more_and_keeps_their_inputs_alone(predictor: ArtifactPredictor) -> None:
+    facts = model_facts("llama-3.1-8b")
+    formats = formats_of(facts)
+    plan = ParallelPlan(tp=2)
+    kept, again = (training_step(facts, STEP, formats, plan, recompute=recompute) for recompute in (False, True))
+    logits = 2 * STEP.tokens * facts.hidden * facts.vocabulary / 2
+    once = product_flops(forward(facts, STEP, formats, plan, training=True))
+    assert product_flops(again) - product_flops(kept) == pytest.approx(once - logits)
+    assert len(again.collectives) > len(kept.collectives)
+    layers_b = facts.layers * STEP.tokens * facts.hidden * 2
+    memories = [memory(facts, STEP, formats, training=True, recompute=recompute) for recompute in (False, True)]
+    logits_b = STEP.tokens * facts.vocabulary * (2 + 8)
+    assert layers_b < memories[1].activations_b - logits_b < memories[0].activations_b / 4
+    item = estimate(predictor, facts, STEP, "h200", training=True, recompute=True)
+    assert item.recompute
+    assert item.whole.latency_s.value > estimate(predictor, facts, STEP, "h200", training=True).whole.latency_s.value
+    with pytest.raises(SpecError, match="with train") as raised:
+        estimate(predictor, facts, STEP, "h200", recompute=True)
+    assert raised.value.field == "recompute"
 
 
 def test_replicas_add_up_gradients() -> None:

@@ -132,6 +132,15 @@ def test_what_cannot_be_read_says_what_to_do(image_net: Path, tmp_path: Path, mo
     onnx.save(onnx.helper.make_model(graph), tmp_path / "custom.onnx")
     with pytest.raises(SpecError, match="Mine"):
         read_onnx(tmp_path / "custom.onnx")
+    branch = onnx.helper.make_graph(
+        [node("Relu", "x", "b")], "branch", [], [onnx.helper.make_tensor_value_info("b", 1, [4])]
+    )
+    choice = onnx.helper.make_node("If", ["c"], ["y"], name="choice", then_branch=branch, else_branch=branch)
+    inputs = [onnx.helper.make_tensor_value_info(*each) for each in (("c", onnx.TensorProto.BOOL, []), ("x", 1, [4]))]
+    graph = onnx.helper.make_graph([choice], "net", inputs, [onnx.helper.make_tensor_value_info("y", 1, [4])])
+    onnx.save(onnx.helper.make_model(graph), tmp_path / "choice.onnx")
+    with pytest.raises(SpecError, match=r"If \(choice\).*the branch that runs"):
+        read_onnx(tmp_path / "choice.onnx")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(SpecError, match="pip install"):
         read_onnx(image_net)

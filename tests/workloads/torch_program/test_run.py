@@ -323,6 +323,11 @@ def test_small_programs_wait_for_the_host_of_a_gpu(recorded: Recorded) -> None:
     assert tiny.totals["nvidia-h200-sxm-141gb"].bound_by == "host"
     assert large.totals["nvidia-h200-sxm-141gb"].bound_by == "device"
     assert "host: calls take" in str(tiny)
+    waits, works = (run.totals["nvidia-h200-sxm-141gb"] for run in (tiny, large))
+    assert waits.latency_s is not None
+    assert waits.idle_share == pytest.approx(1 - waits.kernels_s / waits.latency_s.value)
+    assert works.idle_share == 0
+    assert f"the GPU idles {waits.idle_share:.0%}" in str(tiny)
 
 
 def test_fused_optimisers_work_without_weights(recorded: Recorded) -> None:
@@ -359,3 +364,24 @@ def test_memory_has_the_parts_of_a_training_step(recorded: Recorded) -> None:
         large = nn.Linear(200_000, 50_000, bias=False)
     run = recorded(lambda: large(torch.ones(1, 200_000)), "h200", "rtx-4060")
     assert [answer.fits for answer in run.totals.values()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("device", "stands_in"),
+    [("nvidia-v100-pcie-32gb", True), ("nvidia-a100-pcie-80gb", True), ("nvidia-h200-sxm-141gb", False)],
+)
+def test_what_a_gpu_was_not_measured_with_is_answered_by_what_it_was(
+    device: str, stands_in: bool, recorded: Recorded
+) -> None:
+    a, b = torch.ones(1024, 4096), torch.ones(4096, 1024)
+
+    def step() -> None:
+        (a.t() @ b.t()).sum(0).clone()
+
+    whole = recorded(step, device).totals[device].whole
+    assert whole is not None
+    specs = {part.kernel.spec.family: part.kernel.spec for part in whole.parts}
+    # On the V100 and a twin of the A100 products were measured with a bias, and passes, but neither sums nor copies.
+    assert specs["gemm"].variant == ("bias" if stands_in else "tt")
+    assert ("elementwise" in specs) == stands_in
+    assert ({"reduction", "copy"} <= set(specs)) == (not stands_in)

@@ -57,6 +57,12 @@ _TEXT_OF = {
 """Models of text and images whose text part is read, by `model_type`, with what that part is where it does not say."""
 
 
+_DROPOUTS = ("hidden_dropout_prob", "resid_pdrop", "hidden_dropout", "residual_dropout", "dropout")
+"""Fields that say which share of the residual stream training drops; a model has one of them."""
+_DROP = frozenset({"bert", "gpt2", "opt"})
+"""Models that drop some where the field is missing: the defaults of their classes in transformers."""
+
+
 def read_facts(values: Any, name: str, *, source: str = "") -> ModelFacts:
     """The facts of a model.
 
@@ -84,7 +90,15 @@ def read_facts(values: Any, name: str, *, source: str = "") -> ModelFacts:
             f"{name}: no architecture {kind!r} is read{hint}; read are {listed(known)}. A list of kernels of your own goes to "
             "`kernelcast predict model`", field="model_type",
         )  # fmt: skip
-    return replace(facts, source=source)
+    return replace(facts, source=source, dropout=_drops(config, kind))
+
+
+def _drops(config: Config, kind: str) -> bool:
+    shares = {field: config.values[field] for field in _DROPOUTS if config.values.get(field) is not None}
+    for field, share in shares.items():
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise config.wrong(field, "a share from 0 to 1")
+    return any(shares.values()) if shares else kind in _DROP
 
 
 def _read_text_part(config: Config, kind: str, name: str) -> ModelFacts:

@@ -132,6 +132,7 @@ class Attention:
         kernels.elementwise("scale", "divu", length, rows=batch * queries)
         kernels.elementwise("mask", "mulu" if self.causal else "addu", length, rows=batch * queries)
         kernels.add("softmax", "softmax", kernels.formats.dtype, rows=batch * queries, cols=length)
+        kernels.drop(length, rows=batch * queries)
         kernels.batched("context", batch, queries, head_dim, length)
         kernels.elementwise("merge_heads", "mulu", heads * head_dim, rows=group.tokens)
 

@@ -31,11 +31,13 @@ class Exchange:
         kind: One of `serving/engine/collectives.py`, such as `all_reduce`.
         ranks: Devices that take part.
         size_b: Bytes that each of them holds before it.
+        overlaps: Whether it runs beside kernels of its pass.
     """
 
     kind: str
     ranks: int
     size_b: int
+    overlaps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class KernelUse:
         widening: How much further the ends of the interval lie than the kernel's.
         stand_in: What the kernel stands for where it is not the operator's own; empty where it is.
         exchange: The collective in whose place the kernel stands, which counts where the device's links are not known.
-        otherwise: What answers in its place where the model knows its family from no device of the kind.
+        otherwise: What answers in its place where the model is surer of that (`device_estimate.py`).
     """
 
     spec: KernelSpec

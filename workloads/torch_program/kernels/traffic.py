@@ -85,9 +85,20 @@ def reduction(operation: Operation, kind: str) -> Uses:
         sizes, variant = {"rows": max(1, round(inner * size)), "cols": outer}, f"{operator}_rows"
     exact = name in ("sum", "mean", "amax") and size == 1.0
     spec = KernelSpec.of("reduction", dtype, variant=variant, timing="device", **sizes)
+    stand_in = "" if exact else f"{operation.name} as a {operator}"
     return [
-        KernelUse(spec, widening=1.0 if exact else ALIKE, stand_in="" if exact else f"{operation.name} as a {operator}")
+        KernelUse(spec, widening=1.0 if exact else ALIKE, stand_in=stand_in, otherwise=_as_pass(operation, kind, 2.0))
     ]
+
+
+def _as_pass(operation: Operation, kind: str, widening: float) -> tuple[KernelUse, ...]:
+    """A pass of a GPU over what is read and written: elementwise kernels were measured on many, sums and copies on few."""
+    if kind != "gpu":
+        return ()
+    tensors = (*operation.outputs, *operation.inputs)
+    moved = float(operation.bytes_in + operation.bytes_out)
+    stand_in = f"{operation.name} as one pass over its tensors"
+    return tuple(streamed(moved, float_dtype(*tensors), last_size(tensors[0]), widening=widening, stand_in=stand_in))
 
 
 def _reduced(operation: Operation, source: TensorInfo) -> set[int]:
@@ -117,9 +128,18 @@ def _softmax(source: TensorInfo, dim: int) -> Uses:
 
 
 def softmax_backward(operation: Operation, kind: str) -> Uses:
-    """It reads gradient and answer where the forward reads one."""
-    forward = _softmax(operation.inputs[0], int(operation.arguments.get("dim", -1)))
-    return scaled(forward, 1.5, "the backward of softmax as 1.5 times the forward")
+    """It reads gradient and answer where the forward reads one; of softmax a GPU multiplies both first, in a pass of its own
+    (`softmax_backward_cuda_out` in aten/src/ATen/native/cuda/SoftMax.cu).
+    """
+    source = operation.inputs[0]
+    uses = scaled(
+        _softmax(source, int(operation.arguments.get("dim", -1))),
+        1.5,
+        "the backward of softmax as 1.5 times the forward",
+    )
+    if kind == "gpu" and operation.name == "aten._softmax_backward_data":
+        uses += streamed(3.0 * source.nbytes, float_dtype(source), last_size(source), "mul", widening=1.0)
+    return uses
 
 
 def _norm(source: TensorInfo, cols: int, variant: str) -> Uses:
@@ -216,9 +236,11 @@ def copy(operation: Operation, kind: str) -> Uses:
         timing="device",
         **rows_and_cols(elements, last_size(target)),
     )
+    otherwise = _as_pass(operation, kind, 2.0 if turned else ALIKE)
     if same and source.nbytes == target.nbytes:
-        return [KernelUse(spec)]
-    return [KernelUse(spec, widening=ALIKE, stand_in=f"{operation.name} by the bytes it reads and writes")]
+        return [KernelUse(spec, otherwise=otherwise)]
+    stand_in = f"{operation.name} by the bytes it reads and writes"
+    return [KernelUse(spec, widening=ALIKE, stand_in=stand_in, otherwise=otherwise)]
 
 
 def fill(operation: Operation, kind: str) -> Uses:
@@ -364,5 +386,5 @@ def collective(operation: Operation, kind: str) -> Uses:
         return uses
     written = set() if done in ("all_reduce", "send") else {tensor.storage for tensor in operation.outputs}
     size_b = sum(tensor.nbytes for tensor in operation.inputs if tensor.storage not in written)
-    exchange = Exchange(done, ranks, size_b)
+    exchange = Exchange(done, ranks, size_b, bool(operation.arguments.get("overlaps")))
     return [replace(use, exchange=exchange) for use in uses]

@@ -26,6 +26,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 
 from ....features.errors import SpecError
 from ..operation import BACKWARD, FORWARD, GRADIENTS, INPUTS, OPTIMIZER, WEIGHTS, Operation, Recording, TensorInfo
+from .collectives import of_collective
 from .modules import ModulePaths
 
 _NOT_RECORDED = frozenset({"prim", "profiler"})
@@ -175,7 +176,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recording.operations.append(
             Operation(
                 name=name,
-                arguments=_with_ranks(func, _named(func, args, kwargs, inputs)),
+                arguments=of_collective(func, _named(func, args, kwargs, inputs)),
                 inputs=tuple(inputs[id(tensor)] for tensor in tensors),
                 outputs=outputs,
                 flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
@@ -294,20 +295,6 @@ def _named(
         return inputs[id(value)] if isinstance(value, torch.Tensor) else value
 
     return {name: plain(value) for name, value in [*zip(_names(func), args, strict=False), *kwargs.items()]}
-
-
-def _with_ranks(func: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a collective with the number of processes of its group as `ranks`; of other operators as they are."""
-    if not func.namespace.startswith(("c10d", "_c10d")):
-        return arguments
-    if "group_size" in arguments:
-        return arguments | {"ranks": int(arguments["group_size"])}
-    if "group_name" in arguments:
-        group = torch._C._distributed_c10d._resolve_process_group(arguments["group_name"])
-        return arguments | {"ranks": group.size()}
-    if "process_group" in arguments:
-        return arguments | {"ranks": torch.distributed.ProcessGroup.unbox(arguments["process_group"]).size()}
-    return arguments
 
 
 @cache

@@ -76,7 +76,8 @@ def _attention(
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
     """Attention as one kernel where the program lets a GPU choose one."""
-    allowed = torch.backends.cuda.flash_sdp_enabled() or torch.backends.cuda.mem_efficient_sdp_enabled()  # type: ignore[no-untyped-call]
+    cuda: Any = torch.backends.cuda
+    allowed = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled()
     learned_mask = attn_mask is not None and attn_mask.requires_grad
     if not allowed or learned_mask or query.dim() != 4 or query.shape[-1] != value.shape[-1]:
         return _PLAIN_ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)

@@ -11,6 +11,7 @@ from kernelcast.workloads.torch_program.operation import Operation
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def attention() -> nn.Module:
@@ -66,3 +67,24 @@ def test_without_autocast_nothing_is_cast(recorded: Callable[..., Run]) -> None:
     with torch.device("meta"):
         model, x = nn.Linear(64, 64), torch.ones(8, 64)
     assert {dtype for _, dtype in kinds(recorded(lambda: model(x)).recording.operations)} == {"float32"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "name"),
+    [
+        (SDPBackend.CUDNN_ATTENTION, "aten._scaled_dot_product_flash_attention_for_cpu"),
+        (SDPBackend.EFFICIENT_ATTENTION, "aten._scaled_dot_product_flash_attention_for_cpu"),
+        (SDPBackend.MATH, "aten._softmax"),
+    ],
+)
+def test_attention_is_fused_unless_the_program_asks_for_the_plain_one(
+    backend: SDPBackend, name: str, recorded: Callable[..., Run]
+) -> None:
+    x = torch.ones(2, 4, 16, 64)
+
+    def step() -> None:
+        with sdpa_kernel(backend):
+            F.scaled_dot_product_attention(x, x, x)
+
+    names = {item.name.replace("_safe_softmax", "_softmax") for item in recorded(step).recording.operations}
+    assert name in names
