@@ -268,7 +268,7 @@ def training_support(
             described(label.partition(" ")[2]) if is_together else None,
             other_timing,
         ),
-        *(_label_warning(*entry) for entry in unknown),
+        *(_label_warning(*entry, read_as) for entry in unknown),
         *(f"{name} was never set in what was measured, and is left out of account" for name in knobs),
     ]
     if category.impl in schema.impls and category.impl != read_as:
@@ -359,10 +359,17 @@ def _place_warnings(
     return []
 
 
-def _label_warning(what: str, label: str, known: Sequence[str]) -> str:
-    """What to say of a label that was never measured."""
-    measured = listed(other for other in known if other and other != NO_THREADS)
-    return f"{what} {label!r} was never measured; measured: {measured}"
+_MOST_LISTED = 12
+"""Labels that a note names: dtypes, variants and threads are fewer, libraries with their versions more."""
+
+
+def _label_warning(what: str, label: str, known: Sequence[str], read_as: str) -> str:
+    """What to say of a label that was never measured; `read_as` is the impl that stands in, empty for none."""
+    if what == "impl" and read_as in known and read_as:
+        return f"impl {label!r} was never measured; {read_as} answers"
+    measured = [other for other in known if other and other != NO_THREADS]
+    more = f" and {len(measured) - _MOST_LISTED} others" if len(measured) > _MOST_LISTED else ""
+    return f"{what} {label!r} was never measured; measured: {listed(measured[:_MOST_LISTED])}{more}"
 
 
 def _never_together(schema: FeatureSchema, label: str, impl: str) -> str:
