@@ -50,7 +50,7 @@ def left_out(tables: Path, family: str) -> Iterator[tuple[str, ...]]:
         return
     table = TrainingTable.of(joined(parts), catalogue())
     with ThreadPoolExecutor(training_threads()) as pool:
-        holdout = device_holdout_answers(table, get_regressor("xgboost"), 0, catalogue(), pool)
+        holdout = device_holdout_answers(table, get_regressor("blend"), 0, catalogue(), pool)
     if holdout is None:
         return
     errors = log_errors(table, "latency", holdout.answers)
