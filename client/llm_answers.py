@@ -146,7 +146,7 @@ class PlanPoint(msgspec.Struct, frozen=True):
 
 
 class DisaggregatedPlan(msgspec.Struct, frozen=True):
-    """Prompts and answers on devices of their own, in closed form."""
+    """Prompts and answers on devices of their own: in closed form, and times as simulated."""
 
     device: DeviceName
     gpus: Annotated[int, Meta(description="Devices of all workers")]

@@ -131,11 +131,12 @@ class FamilyPredictor:
         excess, tiles = model.domain.excess(query.features)
         unaligned = alignment_excess(cases.sizes, columns.least_alignment, columns.most_alignment)
         excess, learned = np.maximum(excess, larger) + unaligned, all(record.support.is_learned for record in records)
-        excess = np.where(unknown_vectors(cases, columns.unknown_vectors), 1.0, excess)
+        vectors = unknown_vectors(cases, columns.unknown_vectors)
+        excess = np.where(vectors, 1.0, excess)
         if not learned:
             excess = np.where(columns.learned > 0, excess, 0.0)
         adapted = any(record.adaptations for record in records)
-        estimates, scales = self._estimate(query, records, columns, larger, with_points=adapted)
+        estimates, scales = self._estimate(query, records, columns, (larger, vectors), with_points=adapted)
         deviation = self._correct(estimates, records, code) if adapted else None
         inputs = [*estimates.logs.values(), *scales, work.lower_bound_s, excess, estimates.near_duplicate]
         inputs += [] if model.utilisation is None else [work.bounds_s["compute"], work.dram_all_s]
@@ -172,16 +173,18 @@ class FamilyPredictor:
         records, code = [self.records[category] for category in cases.categories.distinct], cases.categories.code
         query = self._learned.query(cases, [record.inputs for record in records], code)
         columns = RecordColumns.of(records, code)
-        larger = log2_excess(cases.sizes, columns.largest_sizes)
-        return self._estimate(query, records, columns, larger, with_points=True)[0]
+        unlike = log2_excess(cases.sizes, columns.largest_sizes), unknown_vectors(cases, columns.unknown_vectors)
+        return self._estimate(query, records, columns, unlike, with_points=True)[0]
 
     def _estimate(
-        self, query: Query, records: Sequence[CategoryRecord], columns: RecordColumns, larger: Floats, *, with_points: bool
+        self, query: Query, records: Sequence[CategoryRecord], columns: RecordColumns, unlike: tuple[Floats, Any], *,
+        with_points: bool,
     ) -> tuple[RawEstimates, list[Floats]]:  # fmt: skip
         """Own answers where a case's like was measured on its device, else transferred ones; and the sizes of errors.
 
-        `larger` is the `log2_excess` of the cases. The sizes are a column for each of `_scale_graphs` that is there.
+        `unlike`: the `log2_excess` of the cases and which are `unknown_vectors`. Sizes: a column for each of `_scale_graphs`.
         """
+        larger, vectors = unlike
         code, members, supports = query.categories.code, self._learned.members, [record.support for record in records]
         # Where others answer for all cases, running the graphs would be in vain.
         items = [target for target in self._targets if any(target in support.direct for support in supports)]
@@ -215,7 +218,7 @@ class FamilyPredictor:
         if is_transferred:
             freely = errors[free[0]][:, 0] if free else None
             self._transfer(query, records, logs, freely, parts if with_points else None, near_duplicate)
-        if (vectors := unknown_vectors(query.cases, columns.unknown_vectors)).any():
+        if vectors.any():
             bound_by_streams(logs["latency"], scales[0], query.features.work, vectors)
         logs["latency"] = np.maximum(logs["latency"], columns.log_floor_s)
         if not with_points:

@@ -104,18 +104,13 @@ def _question(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | N
     if values["rate"] is not None:
         values["rate"] *= samples
     words = {name: _words(row.get(name)) for name in ("devices", "engines", "weights")}
-    gpus, inputs, outputs = (_value(row, name) for name in ("gpus", "input_tokens", "output_tokens"))
-    for name, value in (
-        ("model", row.get("model")),
-        ("gpus", gpus),
-        ("input_tokens", inputs),
-        ("output_tokens", outputs),
-    ):
-        if value is None:
-            raise SpecError(f"the row has no {name}", field=name)
+    model, _, gpus, inputs, outputs = needed = [_value(row, name) for name in NEEDED]
+    if None in needed:
+        name = NEEDED[needed.index(None)]
+        raise SpecError(f"the row has no {name}", field=name)
     draft = row.get("draft")
     return plan_question(
-        facts_of(str(row["model"])), words["devices"], service.predictor.devices, engines=words["engines"] or ENGINES,
+        facts_of(model), words["devices"], service.predictor.devices, engines=words["engines"] or ENGINES,
         weights=words["weights"], prices=prices, draft=facts_of(draft) if draft else None, gpus=gpus, input_tokens=inputs,
         output_tokens=outputs,
         # All but the first answer to a question find its prompt in the cache.
