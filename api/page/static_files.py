@@ -51,12 +51,10 @@ Pictures cannot run anything; scripts and styles are held as tightly as on the e
 
 FIRST_FILES = ", ".join(
     f"<{address}>; rel=preload; as={kind}"
-    for address, kind in (
-        ("static/page.css", "style"), ("static/theme.js", "script"), ("static/page.js", "script"),
-        ("v1/devices", "fetch; crossorigin=anonymous"),
-    )
-)  # fmt: skip
-"""What a browser may fetch while it still reads the page (RFC 8288, `Link`), all at once and not each after the one before."""
+    for address, kind in (("static/page.css", "style"), ("static/theme.js", "script"), ("static/page.js", "script"))
+)
+"""What a browser may fetch while it still reads the page (RFC 8288, `Link`), all at once and not each after the one before. No
+answers of routes: where these ask for a key, the browser would give the script the refusal that it fetched without one."""
 
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
