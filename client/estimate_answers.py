@@ -71,6 +71,9 @@ class DeviceEstimate(msgspec.Struct, frozen=True):
     cost: Annotated[Interval | None, Meta(description="Of the step on all devices; null where no price was given")]
     cost_per_million_tokens: Annotated[Interval | None, Meta(description="The same for a million new tokens")]
     bound_by: Annotated[str, Meta(description="device, or host where that takes longer to call the kernels")]
+    idle_share: Annotated[
+        float | None, Meta(description="Share of a program's run in which a GPU waits for its host; null for a model")
+    ]
     bound: Annotated[dict[str, float], Meta(description="Share of the kernels' time by what binds it")]
     bound_s: Annotated[float | None, Meta(description="Seconds that no run of these kernels can beat")]
     launches: Annotated[int, Meta(description="Kernels that run")]

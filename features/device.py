@@ -231,7 +231,7 @@ class Catalogue:
         """The device of that name or alias, case ignored.
 
         Raises:
-            SpecError: there is none; the message lists what is known and never substitutes another device.
+            SpecError: there is none; the message has close names, and no other device takes its place.
         """
         key = name.lower() if isinstance(name, str) else ""
         if self.shipped(key) is None:
@@ -239,12 +239,13 @@ class Catalogue:
         if key not in self._loaded and (device := _local_devices().get(key)) is not None:
             return device
         if key not in self._loaded:
-            close = difflib.get_close_matches(key, self._loaded, n=3)
+            close = [other for other in self.names() if key and key in other][:6] or difflib.get_close_matches(
+                key, self._loaded
+            )
             hint = f" (close: {listed(close)})" if close else ""
-            raise SpecError(
-                f"no device {name!r}{hint}", field="device",
-                advice=f"known: {listed(self.names())}; add one with a device file",
-            )  # fmt: skip
+            lists = f"{len(self.names())} are known, see `kernelcast devices` or /v1/devices"
+            advice = f"{lists}; `kernelcast measure machine` writes another's file"
+            raise SpecError(f"no device {name!r}{hint}", field="device", advice=advice)
         return self._loaded[key]
 
     def shipped(self, key: str) -> Device | None:
@@ -396,5 +397,4 @@ def known_by(name: str, known: Catalogue) -> Device | None:
 
 def canonical_name(name: str, known: Catalogue) -> str:
     """The catalogue's name of a device; of one that it does not know the name itself."""
-    device = known_by(name, known)
-    return name if device is None else device.name
+    return getattr(known_by(name, known), "name", name)

@@ -28,7 +28,7 @@ from ..features.kernel import KernelSpec
 from ..models.evaluation.scoring import Scored, pooled, score
 from ..models.family_model.artifact import default_model_dir
 from ..models.predict.predictor import ArtifactPredictor, load_predictor
-from ..models.training.device_calibration import calibrated
+from ..models.training.device_calibration import calibrated, is_calibrated_by
 from ..models.training.labelled_cases import LabelledCases, labelled_table
 from ..process import ChildStartError
 from .challenger_process import ADAPTED, read_challenger, write_challenger
@@ -99,7 +99,7 @@ def adaptation_stages(*, promote: bool) -> Mapping[str, Stage]:
     stages: dict[str, Stage] = {
         **RUN,
         "sentinels": _no_sentinels,
-        "choose": partial(choose, more=_MORE),
+        "choose": partial(choose, more=_MORE, to_calibrate=True),
         "collect": collect_and_repeat,
         "train": train,
         "gate": judge,
@@ -315,10 +315,10 @@ def judge(night: Night) -> StageResult:
     champion = load_predictor(default_model_dir(), night.devices)
     models = {
         "before": champion,
-        "median ratio": calibrated(champion, of_known_families(champion, training), method="median")[0],
+        "median ratio": calibrated(champion, calibrating(champion, training), method="median")[0],
         "after": load_predictor(challenger.path, night.devices),
     }  # fmt: skip
-    errors = error_table(models, of_known_families(champion, test))
+    errors = error_table(models, calibrating(champion, test))
     facts = {**result.facts, "errors": errors, "model": str(challenger.path), "chance": round(chance, 5)}
     return replace(result, facts=facts)
 
@@ -350,9 +350,12 @@ def chance_of_gain(judged: Sequence[ShapeScore], seed: int) -> float:
     return float((1 + np.sum(signs @ gains >= gains.sum())) / (1 + _FLIPS))
 
 
-def of_known_families(model: ArtifactPredictor, tables: Sequence[LabelledCases]) -> list[LabelledCases]:
-    """The tables of families that the model knows, as rows of no source."""
-    return [replace(table, source=None) for table in tables if table.cases.family.name in model.families]
+def calibrating(model: ArtifactPredictor, tables: Sequence[LabelledCases]) -> list[LabelledCases]:
+    """The tables that can calibrate a model, as rows of no source; all rows of a table are of one device."""
+    return [
+        replace(table, source=None) for table in tables
+        if is_calibrated_by(model, table.cases.family.name, str(table.cases.device[0]))
+    ]  # fmt: skip
 
 
 def error_table(models: Mapping[str, ArtifactPredictor], tables: Sequence[LabelledCases]) -> list[dict[str, Any]]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from ..features.errors import SpecError
+import numpy as np
+
+from ..features.batch.cases import Floats
+from ..features.errors import SpecError, listed
 from ..features.mlir.parse.parser_process import NativeReader
 from ..features.mlir.understanding import read, understand
 from ..workloads.architectures.config.catalogue import facts_of
@@ -17,6 +22,7 @@ from ..workloads.architectures.step import Step
 from ..workloads.kernel_reading import read_kernels
 from ..workloads.mlir.prediction import ModulePrediction
 from ..workloads.mlir.program_text import text_of
+from ..workloads.serving.planning.fleet import Fleet, buckets_of, mean_sizes, plan_fleet
 from ..workloads.serving.planning.planner import PlanAnswer, plan_service
 from ..workloads.serving.planning.question import PlanQuestion, plan_question
 from ..workloads.serving.predict import ServingPrediction
@@ -25,6 +31,7 @@ from ..workloads.whole_model import Kernel, predict_whole
 from .answer import Total
 from .arguments import check_names, check_numbers, names_of
 from .model_cache import load, programs, services
+from .tables import frame_rows
 
 
 def predict_model(
@@ -156,11 +163,9 @@ def llm_predict(
     numbers = {name: value for name, value in load_and_settings.items() if name not in texts}
     check_numbers({"input_tokens": input_tokens, "output_tokens": output_tokens, **numbers})
     service = services(model)
-    if (draft := load_and_settings.get("draft")) is not None:
-        load_and_settings["draft"] = facts_of(draft)
     request = serving_request(
         facts_of(name_or_config), service.predictor.devices.get(device).name, input_tokens=input_tokens,
-        output_tokens=output_tokens, **load_and_settings,
+        output_tokens=output_tokens, **_with_draft(load_and_settings),
     )  # fmt: skip
     return service.predict(request)
 
@@ -197,9 +202,84 @@ def llm_plan(
     service = services(model)
     question = plan_question(
         facts_of(name_or_config), names_of(devices), service.predictor.devices, gpus=gpus, input_tokens=input_tokens,
-        output_tokens=output_tokens, prices=prices, **load_and_limits,
+        output_tokens=output_tokens, prices=prices, **_with_draft(load_and_limits),
     )  # fmt: skip
     return plan_service(service, question)
+
+
+def _with_draft(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the facts of a draft model, which is given like the model."""
+    draft = settings.get("draft")
+    return dict(settings) if draft is None else {**settings, "draft": facts_of(draft)}
+
+
+def llm_fleet(
+    name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
+    devices: Sequence[str],
+    *,
+    gpus: int,
+    rate: float,
+    sizes: Any,
+    prices: Path | Mapping[str, float] | None = None,
+    model: Path | str | None = None,
+    **limits: Any,
+) -> Fleet:
+    """The mix of GPUs that serves requests of many sizes at least cost, and which replicas take which sizes.
+
+    Args:
+        name_or_config: a model that ships by name, the path of a `config.json`, or its content.
+        devices: GPUs to choose among, by name or alias.
+        gpus: most GPUs in all.
+        rate: requests per second in all.
+        sizes: a DataFrame or a list of mappings with `input_tokens`, `output_tokens` and, how often a size occurs, `weight`.
+        prices: price of one GPU for an hour by name, or a YAML file of it; default: cost is counted in GPU hours.
+        model: a model directory; default: the champion, else the shipped model.
+        **limits: `ttft_s`, `tpot_s`, `power_budget_w` and the other fields of
+            `kernelcast.workloads.serving.planning.question.PlanQuestion`.
+
+    Raises:
+        kernelcast.SpecError: something is unknown or impossible, scipy is not installed, no replica serves a size, or so many
+            GPUs do not serve all.
+    """
+    check_names(limits, PlanQuestion, plan_question)
+    if find_spec("scipy") is None:
+        raise SpecError("llm_fleet needs scipy; run: pip install 'kernelcast[llm]'")
+    check_numbers({"rate": rate})
+    buckets = buckets_of(*_sizes(sizes))
+    inputs, outputs = mean_sizes(buckets)
+    service = services(model)
+    question = plan_question(
+        facts_of(name_or_config), names_of(devices), service.predictor.devices, gpus=gpus, input_tokens=inputs,
+        output_tokens=outputs, rate=rate, prices=prices, **_with_draft(limits),
+    )  # fmt: skip
+    return plan_fleet(service, question, buckets)
+
+
+_SIZE_FIELDS = ("input_tokens", "output_tokens", "weight")
+
+
+def _sizes(sizes: Any) -> list[Floats]:
+    """Tokens of prompts and of answers, and weights, shape `(n,)` each.
+
+    Raises:
+        SpecError: it is no table, lacks a column, has another, or one that is no number.
+    """
+    rows = frame_rows(sizes) if hasattr(sizes, "to_dict") and hasattr(sizes, "columns") else sizes
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+        raise SpecError(
+            f"sizes is a DataFrame or a list of mappings with {listed(_SIZE_FIELDS)}, got {type(sizes).__name__}",
+            field="sizes",
+        )
+    columns: list[list[float]] = [[], [], []]
+    for place, row in enumerate(rows):
+        if unknown := [name for name in row if name not in _SIZE_FIELDS]:
+            raise SpecError(f"sizes[{place}] has {unknown[0]!r}; possible are {listed(_SIZE_FIELDS)}", field="sizes")
+        for name, column in zip(_SIZE_FIELDS, columns, strict=True):
+            value = row.get(name, 1 if name == "weight" else None)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise SpecError(f"sizes[{place}]: {name} must be a number, got {value!r}", field="sizes")
+            column.append(float(value))
+    return [np.array(column, dtype=np.float64) for column in columns]
 
 
 def predict_mlir(

@@ -62,6 +62,7 @@ def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> De
         result = estimate(
             predictor, item.facts, item.step, device.name, formats=item.formats, plan=item.plan, impl=item.impl,
             threads=wanted.threads if device.kind == "cpu" else None, coverage=wanted.coverage, training=item.phase == "train",
+            recompute=item.recompute,
         )  # fmt: skip
     except SpecError as error:
         if error.field in ("coverage", "impl"):
@@ -78,7 +79,8 @@ def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> De
         tokens_per_s=interval_answer(result.tokens_per_s), samples_per_s=interval_answer(item.batch / whole.latency_s),
         energy_per_token_j=known_interval(result.energy_per_token_j), cost=known_interval(cost),
         cost_per_million_tokens=known_interval(None if cost is None else cost.scaled(_MILLION / item.step.tokens)),
-        bound_by="device", bound=_bounds(parts), bound_s=whole.bound_s, launches=whole.launches, memory=_memory(result),
+        bound_by="device", idle_share=None, bound=_bounds(parts),
+        bound_s=whole.bound_s, launches=whole.launches, memory=_memory(result),
         modules=_grouped(kernels, _place), kernels=kernels[:_MOST_KERNELS], phases=_grouped(kernels, _phase),
         savings=_savings(savings(predictor, result, coverage=wanted.coverage)), in_domain=whole.in_domain,
         notes=[*result.notes, *whole.notes],
@@ -114,7 +116,8 @@ def _program_on(call: Call, wanted: Wanted, result: Answers, device: Device) -> 
         samples_per_s=None if latency is None or result.batch is None else interval_answer(result.batch / latency),
         energy_per_token_j=None,
         cost=None if latency is None else known_interval(_cost(latency, wanted.prices.get(device.name), 1)),
-        cost_per_million_tokens=None, bound_by=item.bound_by, bound=dict(item.by_bound), bound_s=item.bound_s,
+        cost_per_million_tokens=None, bound_by=item.bound_by, idle_share=item.idle_share,
+        bound=dict(item.by_bound), bound_s=item.bound_s,
         launches=item.launches,
         memory=EstimatedMemory(memory.peak_b, _present(sizes_b), item.memory_b, item.memory_b, item.fits, None),
         modules=_shares(item.by_module), kernels=_shares(item.by_operator), phases=_shares(item.by_phase),
@@ -128,7 +131,8 @@ def _refused(device: Device, wanted: Wanted, reason: str) -> DeviceEstimate:
     return DeviceEstimate(
         device=device.name, title=device.title, kind=device.kind, refusal=reason, coverage=wanted.coverage, latency_s=None,
         power_w=None, energy_j=None, tokens_per_s=None, samples_per_s=None, energy_per_token_j=None, cost=None,
-        cost_per_million_tokens=None, bound_by="device", bound={}, bound_s=None, launches=0, memory=None, modules=[],
+        cost_per_million_tokens=None, bound_by="device", idle_share=None,
+        bound={}, bound_s=None, launches=0, memory=None, modules=[],
         kernels=[], phases=[], savings=[], in_domain=False, notes=[],
     )  # fmt: skip
 

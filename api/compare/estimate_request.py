@@ -30,7 +30,7 @@ MAX_CALLS = 2000
 
 SOURCES = ("model", "config", "program")
 COMMON = ("devices", "threads", "coverage", "price_per_hour")
-OF_MODELS = ("phase", "batch", "length", "context", "plan", "dtype", "weights", "kv_dtype", "impl")
+OF_MODELS = ("phase", "batch", "length", "context", "recompute", "plan", "dtype", "weights", "kv_dtype", "impl")
 _WANTED = '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "phase": "prefill", "batch": 8, "length": 2048}'
 _PLAN = tuple(item.name for item in fields(ParallelPlan))
 _PATHS: Mapping[str, str] = {
@@ -70,6 +70,7 @@ class ModelStep:
         plan: How it is split.
         formats: Number formats.
         impl: What runs products, attention and experts.
+        recompute: Whether a step that trains runs its layers forwards again in place of keeping their activations.
     """
 
     facts: ModelFacts
@@ -80,6 +81,7 @@ class ModelStep:
     plan: ParallelPlan
     formats: Formats
     impl: str
+    recompute: bool
 
 
 def read_estimate(body: bytes, catalogue: Catalogue) -> tuple[Wanted, ModelStep | Program]:
@@ -131,6 +133,11 @@ def _read_step(root: Mapping[str, Any]) -> ModelStep:
         raise invalid_field("length", "is missing: new tokens of each sequence, or its cached positions in decode")
     if context and phase != "prefill":
         raise invalid_field("context", f"goes with prefill, for a chunk of a prompt; in {phase} leave it out")
+    recompute = root.get("recompute", False)
+    if not isinstance(recompute, bool):
+        raise invalid_field("recompute", f"must be true or false, not {kind_of(recompute)}")
+    if recompute and phase != "train":
+        raise invalid_field("recompute", f"goes with train, the phase that keeps activations; in {phase} leave it out")
 
     def checked() -> ModelStep:
         step = Step.decode(batch, length) if phase == "decode" else Step.prefill(batch, length, context)
@@ -141,8 +148,8 @@ def _read_step(root: Mapping[str, Any]) -> ModelStep:
         facts.check_plan(plan)
         check_step(facts, step)
         if phase == "train":
-            training_step(facts, step, formats, plan)
-        return ModelStep(facts, phase, step, batch, length, plan, formats, _word(root, "impl") or "")
+            training_step(facts, step, formats, plan, recompute=recompute)
+        return ModelStep(facts, phase, step, batch, length, plan, formats, _word(root, "impl") or "", recompute)
 
     return naming_field(checked, "length", _PATHS)
 

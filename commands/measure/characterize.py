@@ -72,18 +72,19 @@ def cpu_entry(name: str, measured: Measured) -> Entry:
         known = next((name for name in near if _value(measured, name) is not None), None)
         if _value(measured, fact) is None and known is not None:
             reached[fact] = {"value": cores * (_value(measured, known) or 0.0), "instead": f"{cores} times {known}"}
-    limit = _limits(reached, "CPU")
+    limit, dram = _limits(reached, "CPU"), "bandwidth_dram_b_per_s"
     facts: dict[str, Any] = {f"{level}_b": {"value": size, "source": system} for level, size in cache_sizes_b().items()
                              if level != "l1"}  # fmt: skip
     facts |= {"compute_units": {"value": cores, "source": system}}
     facts |= {"boost_clock_hz": _clock(cpu_info().get("cpu MHz"))}
     facts |= {"memory_b": {"value": memory_b("MemTotal"), "source": system}}
-    facts |= {"memory_bandwidth_b_per_s": limit("bandwidth_dram_b_per_s", CPU_HEADROOM)}
+    facts |= {"memory_bandwidth_b_per_s": limit(_largest(reached, dram, dram), CPU_HEADROOM)}
     if _value(measured, "bandwidth_l2_b_per_s_1t") is not None:
         facts |= {"l2_bandwidth_b_per_s": limit("bandwidth_l2_b_per_s_1t", cores * CPU_HEADROOM)}
-    # Without bf16 instructions products are made in fp32.
-    best = {"fp32": "fp32", "bf16": "bf16" if _value(reached, "matrix_bf16_flops_per_s") is not None else "fp32"}
-    peaks = {dtype: limit(f"matrix_{measured_as}_flops_per_s", CPU_HEADROOM) for dtype, measured_as in best.items()}
+    # Without bf16 instructions bf16 is computed in fp32, by libraries often at a hundredth of that rate.
+    ways = {"fp32": "fp32", "bf16": "fp32|bf16"}
+    peaks = {dtype: limit(_largest(reached, f"(matrix|vector)_({either})_flops_per_s", "matrix_fp32_flops_per_s"), CPU_HEADROOM)
+             for dtype, either in ways.items()}  # fmt: skip
     peaks["fp64"] = {"value": peaks["fp32"]["value"] / 2, "source": "half the fp32 peak, as vectors hold half as many"}
     return {
         "name": name, "title": machine_name(), "vendor": cpu_info().get("vendor_id", "unknown"), "kind": "cpu",
@@ -170,6 +171,14 @@ def _peaks(measured: Measured, limit: Callable[[str, float], dict[str, Any]]) ->
     if "fp32" not in peaks["vector"] and "fp32" in peaks["matrix"]:
         peaks["vector"]["fp32"] = dict(peaks["matrix"]["fp32"])
     return peaks
+
+
+def _largest(measured: Measured, pattern: str, otherwise: str) -> str:
+    """The name of the largest fact that has a value and matches, on all cores or on one: a limit holds for every one of them.
+    `otherwise` where there is none.
+    """
+    names = [name for name in measured if re.fullmatch(f"(?:{pattern})(_1t)?", name) and _value(measured, name)]
+    return max(names, key=lambda name: _value(measured, name) or 0.0, default=otherwise)
 
 
 def _limits(measured: Measured, kind: str) -> Callable[[str, float], dict[str, Any]]:

@@ -327,6 +327,7 @@ def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:
 
 def extrapolate(
     log_latency: Floats,
+    log_error: Floats,
     cases: Cases,
     log_base: Floats,
     limits: Floats,
@@ -339,10 +340,12 @@ def extrapolate(
     in proportion to further work. So a case is shrunk to two sizes inside, the line through their answers is followed to what
     the case costs on paper, and a weighed geometric mean of that and of the model's own answer is taken: on larger sizes of
     public fp32 tables the model alone errs by 11.1 % (softmax), 10.6 % (layernorm) and 14.2 % (gemm), the line by 8.6, 6.9 and
-    13.5, the mean by 8.9, 5.9 and 13.4.
+    13.5, the mean by 8.9, 5.9 and 13.4. How far the mean lies from the line is an error of its own: with it 91 % of larger
+    softmaxes lie in their intervals, without it 84 %.
 
     Args:
         log_latency: The model's own answers, ln(s).
+        log_error: ln of the size of their errors, shape `(n,)`; grows in place.
         cases: The cases.
         log_base: ln of what latency is learned as a ratio to, in seconds, shape `(n,)`.
         limits: Those of `log2_excess`.
@@ -368,8 +371,10 @@ def extrapolate(
                             limits[:, rows] if limits.shape[1] > 1 else limits)  # fmt: skip
     weight = _LINE_WEIGHT * np.minimum(doublings / _FADE_DOUBLINGS, 1.0)
     good = (steps > 0.0) & np.isfinite(line)
+    apart = np.where(good, np.log(np.where(good, line, 1.0)) - log_latency[rows], 0.0)
+    log_error[rows] = np.log(np.hypot(np.exp(log_error[rows]), (1.0 - _LINE_WEIGHT) * apart))
     extrapolated = log_latency.copy()
-    extrapolated[rows] += np.where(good, weight * (np.log(np.where(good, line, 1.0)) - log_latency[rows]), 0.0)
+    extrapolated[rows] += weight * apart
     return extrapolated
 
 

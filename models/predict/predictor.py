@@ -210,7 +210,7 @@ class FamilyPredictor:
         if larger.any():
             seen = np.array([support.own_regime["latency"] == "seen" for support in supports])[code]
             logs["latency"] = extrapolate(
-                logs["latency"], query.cases, query.log_base, columns.largest_sizes,
+                logs["latency"], scales[0], query.cases, query.log_base, columns.largest_sizes,
                 lambda cases, rows: self._own_latency(cases, query, code[rows]), seen,
             )  # fmt: skip
         parts: dict[str, dict[str, Floats]] = {target: {} for target in logs}

@@ -200,6 +200,11 @@ def _check(rows: LabelledCases, devices: Catalogue) -> None:
         )
 
 
+def is_calibrated_by(predictor: ArtifactPredictor, family: str, device: str) -> bool:
+    """Whether rows of a family on a device can calibrate a model: it was trained on such of the same kind of device."""
+    return predictor.devices.get(device).kind in predictor.manifest["families"].get(family, {}).get("kinds", ())
+
+
 def check_kind(model: FamilyModel, device: Device) -> None:
     """Refuse a device of a kind that the family was never measured on.
 

@@ -27,7 +27,7 @@ from ...models.family_model.artifact import (
 )
 from ...models.family_model.nearby_rows import Method
 from ...models.predict.predictor import ArtifactPredictor, load_predictor
-from ...models.training.device_calibration import calibrated, save_calibrated
+from ...models.training.device_calibration import calibrated, is_calibrated_by, save_calibrated
 from ...models.training.fitting import MIN_ROWS
 from ...models.training.labelled_cases import LabelledCases, joined_by_family
 from ...models.training.training import DEFAULT_REGRESSOR, train
@@ -105,11 +105,10 @@ def _usable(model: ArtifactPredictor, tables: Sequence[LabelledCases]) -> tuple[
     left: dict[str, str] = {}
     usable: list[LabelledCases] = []
     for family, rows in _by_family(tables, model.devices).items():
-        kinds = model.manifest["families"].get(family, {}).get("kinds")
-        if kinds is None:
+        if family not in model.families:
             left[family] = "the champion does not know it"
             continue
-        of_kind = [model.devices.get(device).kind in kinds for device in rows.cases.device.tolist()]
+        of_kind = [is_calibrated_by(model, family, device) for device in rows.cases.device.tolist()]
         if any(of_kind):
             usable.append(rows.take(np.flatnonzero(of_kind)))
         else:

@@ -25,6 +25,7 @@ from ...models.family_model.artifact_files import ArtifactError
 from ...models.predict.predictor import ArtifactPredictor
 from ...models.selection.candidates import runnable
 from ...models.selection.suggest import LONGEST_S, PROTOCOLS, measuring_seconds
+from ...models.training.device_calibration import is_calibrated_by
 from ...models.training.labelled_cases import LabelledCases
 from ..context import ChosenCase, Night, StageResult
 from ..gate.model_ledger import serving_predictor
@@ -46,8 +47,13 @@ _APART = 1.0
 """What one other setting (dtype, variant, impl, cache state, threads) adds to a squared distance in standardised log sizes."""
 
 
-def choose(night: Night, more: float = 1.0) -> StageResult:
-    """Choose tonight's cases and keep them in the night's folder; `more` times as many as are predicted to fit.
+def choose(night: Night, more: float = 1.0, *, to_calibrate: bool = False) -> StageResult:
+    """Choose tonight's cases and keep them in the night's folder.
+
+    Args:
+        night: The night.
+        more: So many times as many are chosen as are predicted to fit.
+        to_calibrate: Only cases of families that rows of these devices calibrate the serving model in.
 
     Raises:
         SpecError: a device the catalogue does not know.
@@ -60,7 +66,7 @@ def choose(night: Night, more: float = 1.0) -> StageResult:
                    "`minutes` in the plan.")  # fmt: skip
         finding = Finding("budget", "warning", night.record.device, message)
         return StageResult(message, findings=(finding,), status="skipped")
-    chosen, candidates, findings = cases_for(night, more * seconds)
+    chosen, candidates, findings = cases_for(night, more * seconds, to_calibrate=to_calibrate)
     night.write_chosen(chosen)
     why = Counter(case.why for case in chosen)
     predicted = sum(case.measuring_s for case in chosen)
@@ -69,15 +75,18 @@ def choose(night: Night, more: float = 1.0) -> StageResult:
         "families": dict(Counter(case.spec.family for case in chosen)), "seconds": round(seconds, 3),
     }  # fmt: skip
     if not chosen:
-        message = "There is nothing to measure: every case the plan allows was measured before."
+        message = "There is nothing to measure: every case the plan allows was measured before"
+        message += ", or calibrates nothing in the serving model." if to_calibrate else "."
         return StageResult(message, facts, (*findings, Finding("rows", "warning", night.record.device, message)))
     shares = ", ".join(f"{count} {name}" for name, count in why.most_common())
     summary = f"{len(chosen)} of {candidates} cases were chosen for {seconds:.0f} s: {shares}."
     return StageResult(summary, facts, tuple(findings))
 
 
-def cases_for(night: Night, seconds: float) -> tuple[list[ChosenCase], int, list[Finding]]:
-    """Cases for so many seconds on each device, out of how many, and what there is to say; nothing is written.
+def cases_for(
+    night: Night, seconds: float, *, to_calibrate: bool = False
+) -> tuple[list[ChosenCase], int, list[Finding]]:
+    """Cases for so many seconds on each device, out of how many, and what there is to say; nothing is written. See `choose`.
 
     Raises:
         SpecError: a device the catalogue does not know.
@@ -89,7 +98,7 @@ def cases_for(night: Night, seconds: float) -> tuple[list[ChosenCase], int, list
     candidates = 0
     for device in night.measurer.devices:
         # A fleet's devices measure side by side: each has all the time.
-        device_cases, count = _for_device(night, device, seconds, model, usage.get(device, {}))
+        device_cases, count = _for_device(night, device, seconds, model, usage.get(device, {}), to_calibrate)
         chosen, candidates = [*chosen, *device_cases], candidates + count
     return chosen, candidates, [*findings, *usage_findings]
 
@@ -121,8 +130,9 @@ def _usage(night: Night) -> tuple[Mapping[str, Mapping[KernelSpec, float]], list
 
 
 def _for_device(
-    night: Night, device: str, seconds: float, model: ArtifactPredictor | None, usage: Mapping[KernelSpec, float]
-) -> tuple[list[ChosenCase], int]:
+    night: Night, device: str, seconds: float, model: ArtifactPredictor | None, usage: Mapping[KernelSpec, float],
+    to_calibrate: bool,
+) -> tuple[list[ChosenCase], int]:  # fmt: skip
     """Cases for one device, and how many there were to choose from."""
     plan, known = night.plan.choose, night.devices.get(device)
     before = measured_cases(night.store, device, shipped=not night.plan.rehearsal)
@@ -135,6 +145,11 @@ def _for_device(
     asked_for = (_as_measured(spec, known) for spec in sorted(usage, key=lambda spec: (-usage[spec], spec.case_id)))
     requested = [spec for spec in asked_for if night.measurer.can(device, spec) and spec.case_id not in before.ids]
     fresh = [spec for spec in drawn if spec.case_id not in before.ids]
+    if to_calibrate and model is not None:
+        again, requested, fresh = (
+            [spec for spec in specs if is_calibrated_by(model, spec.family, device)]
+            for specs in (again, requested, fresh)
+        )
     cost = measuring_costs(known, {*again, *requested, *fresh}, night.devices, model)
     left = _MORE * seconds
     parts: list[list[ChosenCase]] = []

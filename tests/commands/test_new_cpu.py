@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kernelcast import cli
 from kernelcast.collectors.cpu import characterize as measuring
-from kernelcast.commands.measure.characterize import cpu_entry, new_cpu
+from kernelcast.commands.measure.characterize import cpu_entry, measured_entry, new_cpu
 from kernelcast.features import device as devices
-from kernelcast.features.device import Catalogue, known_machine, local_devices_dir
+from kernelcast.features.device import Catalogue, known_machine, local_devices_dir, parse_device
 from kernelcast.features.errors import SpecError
 
 MEASURED: dict[str, dict[str, Any]] = {
@@ -45,6 +46,21 @@ def test_what_a_busy_machine_did_not_let_measure_is_bounded_by_what_it_did(home:
     nothing = {name: {"value": None, "source": "no clean sample"} for name in MEASURED}
     with pytest.raises(SpecError, match="could not be measured"):
         cpu_entry("x", nothing)
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [("vector_bf16_flops_per_s_1t", 9e11), ("matrix_bf16_flops_per_s", 1e9), ("bandwidth_dram_b_per_s_1t", 9e10)],
+)
+def test_no_limit_lies_below_what_was_measured(home: Path, fact: str, value: float) -> None:
+    measured = MEASURED | {
+        "bandwidth_dram_b_per_s": {"value": 5e10, "source": "x"},
+        fact: {"value": value, "source": "x"},
+    }
+    entry = cpu_entry("x", measured) | {"measured": measured_entry(measured)}
+    parsed = parse_device(yaml.safe_dump(entry), origin="x")
+    assert parsed.matrix_flops_per_s["bf16"].value >= 2.0 * 2e11
+    assert parsed.fact("memory_bandwidth_b_per_s") == 2.0 * max(5e10, value if "dram" in fact else 0.0)
 
 
 def test_its_file_is_known_from_then_on(home: Path) -> None:

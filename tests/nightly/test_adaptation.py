@@ -13,11 +13,16 @@ from kernelcast.collectors.kernel_campaign import SENTINEL_CASES
 from kernelcast.commands.measure.adapt import answer, run_adaptation, tell
 from kernelcast.datasets.rows.splits import held_out_shapes, shape_hashes
 from kernelcast.features.device import catalogue
+from kernelcast.models.family_model.artifact import save_artifact
 from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.models.registry.registry import promote_directory
+from kernelcast.models.training.labelled_cases import labelled_files
+from kernelcast.models.training.training import train
 from kernelcast.nightly.adaptation import (
     HOLD_OUT,
     adaptation_plan,
     adaptation_stages,
+    calibrating,
     chance_of_gain,
     change_within,
     reserve_minutes,
@@ -78,6 +83,20 @@ def test_it_serves_a_better_model_and_says_by_how_much(home, setup, capsys) -> N
     assert max(map(len, captured.out.splitlines())) <= 80
     assert "softmax" in captured.out
     assert "`kernelcast serve models rollback`" in captured.err
+
+
+def test_a_family_that_the_model_knows_of_gpus_alone_is_neither_measured_nor_judged(
+    home, setup, champion_dir: Path, tmp_path: Path, write, rows
+) -> None:
+    table = labelled_files([write(rows(160), tmp_path / "rows.parquet")])[0]
+    cases = replace(table.cases, device=np.full(160, "nvidia-t4"), threads=np.full(160, np.nan))
+    of_gpus = train([replace(table, cases=cases)], regressor="analytic")
+    save_artifact(of_gpus, tmp_path / "of-gpus")
+    promote_directory(tmp_path / "of-gpus")
+    record, _ = run_adaptation(setup(), promote=False)
+    assert "calibrates nothing in the serving model" in record.stage("choose").summary
+    assert not calibrating(load_predictor(tmp_path / "of-gpus"), [table])
+    assert calibrating(load_predictor(champion_dir), [table])
 
 
 def test_without_promotion_the_model_before_serves(home, setup) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import kernelcast
+import pandas
+import pytest
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 ADD = """\
@@ -44,6 +48,46 @@ def test_plans_are_read_in_a_line_and_printed_one_for_each_aim():
     assert repr(answer).startswith(f"{LLAMA} on up to 2 GPUs: ")
     assert "\n" not in repr(answer)
     assert str(answer).count("\n") == len(answer.choices)
+
+
+SIZES = [
+    {"input_tokens": 200, "output_tokens": 50, "weight": 3},
+    {"input_tokens": 4000, "output_tokens": 400},
+]
+
+
+def test_a_fleet_is_chosen_for_a_frame_of_sizes():
+    frame = pandas.DataFrame(SIZES)
+    question = {"gpus": 8, "rate": 4.0, "engines": ["vllm"], "weights": ["fp8"], "prices": {"h100-sxm": 3, "l40s": 1}}
+    answer = kernelcast.llm_fleet(LLAMA, ["h100-sxm", "l40s"], sizes=frame, **question)
+    assert sum(kind.gpus for kind in answer.kinds) == answer.gpus <= 8
+    assert [round(bucket.share, 2) for bucket in answer.buckets] == [0.75, 0.25]
+    assert repr(answer).startswith(f"{answer.kinds[0].replicas} × ")
+    # An empty cell of the frame is a weight of 1, as in a list.
+    same = kernelcast.llm_fleet(LLAMA, ["h100-sxm", "l40s"], sizes=SIZES, **question)
+    assert same.cost_per_hour == answer.cost_per_hour
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        (3, "got int"),
+        ([], "1 to"),
+        ([{"input_tokens": 1}], r"sizes\[0\]: output_tokens must be a number, got None"),
+        ([{"input_tokens": 1, "output_tokens": 1, "weigth": 1}], "has 'weigth'"),
+        ([{"input_tokens": 1, "output_tokens": math.nan}], "output_tokens must be a number"),
+    ],
+)
+def test_sizes_that_are_none_are_refused(sizes: object, message: str):
+    with pytest.raises(kernelcast.SpecError, match=message):
+        kernelcast.llm_fleet(LLAMA, ["h100-sxm"], gpus=1, rate=1.0, sizes=sizes)
+
+
+def test_a_model_that_guesses_is_given_like_the_model():
+    question = {"gpus": 1, "input_tokens": 128, "output_tokens": 16, "concurrency": 4, "engines": ["vllm"]}
+    guesses = {"speculate": 3, "acceptance": 0.7, "draft": "meta-llama/Llama-3.2-1B"}
+    answer = kernelcast.llm_plan(LLAMA, ["h100-sxm"], **question, **guesses)
+    assert answer.question.speculation is not None
 
 
 def test_a_whole_model_is_a_total_that_computes():

@@ -100,7 +100,7 @@ def test_nothing_measured_is_no_points(browse: Any) -> None:
         ({"devices": []}, "devices", "1 to 8"),
         ({"devices": CPU}, "devices", "must be a list"),
         ({"devices": [CPU] * 9}, "devices", "9 names; at most 8"),
-        ({"devices": [CPU, "h900"]}, "devices[1]", "known:"),
+        ({"devices": [CPU, "h900"]}, "devices[1]", "are known"),
         ({"devices": [CPU, 3]}, "devices[1]", "must be text"),
         ({"device": CPU}, "device", "unknown field; possible are: family"),
         ({"set": "../x"}, "set", "unknown field"),

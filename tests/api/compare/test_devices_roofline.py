@@ -68,7 +68,7 @@ def test_a_kernel_without_arithmetic_has_intensity_0(client):
         ({"devices": None}, "devices", "one to 8 device names, not null"),
         ({"devices": []}, "devices", "not 0 names"),
         ({"devices": ["h100"] * 9}, "devices", "not 9 names"),
-        ({"devices": ["h100", "h900"]}, "devices[1]", "known:"),
+        ({"devices": ["h100", "h900"]}, "devices[1]", "are known"),
         ({"devices": ["h100", "H100"]}, "devices[1]", "named twice"),
         ({"device": "h100"}, "device", "unknown field 'device'"),
         ({"price_per_hour": {}}, "price_per_hour", "unknown field"),

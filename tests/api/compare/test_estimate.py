@@ -89,6 +89,15 @@ def test_a_configuration_is_trained(client: Client) -> None:
     assert {"weights", "gradients", "optimizer_state", "activations"} == set(item["memory"]["parts_b"])
 
 
+def test_training_may_run_its_layers_forwards_again(client: Client) -> None:
+    body = {"config": CONFIG, "devices": ["h200"], "phase": "train", "batch": 4, "length": 256}
+    kept, again = (asked(client, body | {"recompute": value})["answers"][0] for value in (False, True))
+    assert again["latency_s"]["value"] > kept["latency_s"]["value"]
+    assert again["memory"]["parts_b"]["activations"] < kept["memory"]["parts_b"]["activations"]
+    client.check_refused(PATH, body | {"recompute": 1}, "recompute", "true or false")
+    client.check_refused(PATH, LLAMA | {"recompute": True}, "recompute", "goes with train")
+
+
 def test_an_encoder_beside_a_decoder_runs_alone(client: Client) -> None:
     body = {"model": "openai/whisper-large-v3", "devices": ["h200"], "phase": "encode", "batch": 2}
     result = asked(client, body)
@@ -111,6 +120,8 @@ def test_a_captured_program_is_priced_without_torch(client: Client) -> None:
     gpu, cpu = result["answers"]
     assert gpu["samples_per_s"]["value"] == pytest.approx(64 / gpu["latency_s"]["value"])
     assert gpu["bound_by"] == "host"
+    assert 0 < gpu["idle_share"] < 1
+    assert cpu["idle_share"] == 0
     assert {part["name"] for part in cpu["kernels"]} == {"aten.mm", "aten.relu"}
     assert {part["name"]: part["runs"] for part in cpu["modules"]} == {"Net.layers.*": 2, "outside modules": 1}
     assert {saving["kind"] for saving in gpu["savings"]} >= {"launches"}

@@ -140,7 +140,7 @@ def test_a_device_the_tuning_model_was_not_measured_on_is_the_served_model_s(cli
         ({"top": 1001}, "top", "between 1 and 1000"),
         ({"top": True}, "top", "between 1 and 1000"),
         ({"top": 2.5}, "top", "between 1 and 1000"),
-        ({"device": "h900"}, "device", "known:"),
+        ({"device": "h900"}, "device", "are known"),
         ({"sizes": {"m": 0, "n": 1, "k": 1}}, "sizes.m", "between 1 and"),
         ({"coverage": 0.3}, "coverage", "between 0.5 and 0.99"),
         ({"coverage": []}, "coverage", "between 0.5 and 0.99"),

@@ -154,7 +154,7 @@ def swept(**sweep: Any) -> dict[str, Any]:
         ({"sweep": {"dim": "m", "values": ["4"]}}, "sweep.values[0]", "got text"),
         ({"devices": None}, "devices", "one to 8 device names, not null"),
         ({"devices": ["h100"] * 9}, "devices", "not 9 names"),
-        ({"devices": ["h100", "h900"]}, "devices[1]", "known:"),
+        ({"devices": ["h100", "h900"]}, "devices[1]", "are known"),
         ({"device": "h100"}, "device", "unknown field 'device'"),
         ({"sizes": {"n": 512}}, "sizes.k", "needs k"),
         ({"sizes": [1]}, "sizes", "an object of whole numbers"),

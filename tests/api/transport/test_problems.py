@@ -31,7 +31,7 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
     [
         ({"family": "gem"}, "family", "families: attention"),
         ({"family": 3}, "family", "must be text"),
-        ({"device": "h900"}, "device", "known:"),
+        ({"device": "h900"}, "device", "are known"),
         ({"device": None}, "device", "must be text, not null"),
         ({"device": "x" * 200}, "device", "200 characters"),
         ({"dtype": "bf17"}, "dtype", "dtypes: fp64"),
@@ -173,8 +173,11 @@ def test_what_is_not_there(client, path):
     problem(client.get(path), 404)
 
 
-def test_an_unknown_device_lists_those_there_are(client):
-    assert "nvidia-h200-sxm-141gb" in problem(client.get("/v1/devices/h900"), 404)["detail"]
+def test_an_unknown_device_names_close_ones_and_where_all_are(client):
+    said = problem(client.get("/v1/devices/h900"), 404)["detail"]
+    assert "close: h200, h100" in said
+    assert "/v1/devices" in said
+    assert "nvidia-a100-sxm-80gb, nvidia-a100-pcie-80gb" in problem(client.get("/v1/devices/a100"), 404)["detail"]
 
 
 @pytest.mark.parametrize(

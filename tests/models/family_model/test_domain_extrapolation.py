@@ -40,9 +40,12 @@ def _law(cases: Cases, rows: Indices | None = None) -> tuple[Floats, Floats]:
     return np.log(20e-6 + 2.0 * dram_s), np.log(dram_s)
 
 
-def _continued(log_latency: Floats, cases: Cases, measured: Cases, wanted: bool = True) -> Floats:
+def _continued(
+    log_latency: Floats, cases: Cases, measured: Cases, wanted: bool = True, log_error: Floats | None = None
+) -> Floats:
     limits = _limits(cases, largest_sizes(measured))
-    return extrapolate(log_latency, cases, _law(cases)[1], limits, _law, np.full(len(cases), wanted))
+    errors = np.zeros(len(cases)) if log_error is None else log_error
+    return extrapolate(log_latency, errors, cases, _law(cases)[1], limits, _law, np.full(len(cases), wanted))
 
 
 def _limits(cases: Cases, largest: Largest) -> Floats:
@@ -54,7 +57,10 @@ def test_a_straight_law_is_followed_and_the_model_s_own_answer_counts_a_quarter(
     measured, query = _softmax((4096, 1024), (512, 2048)), _softmax((65536, 1024), (4096, 16384), (4096, 1024))
     truth, _ = _law(query)
     stuck = np.full(3, np.log(1e-3))
-    result = _continued(stuck, query, measured)
+    log_error = np.log(np.full(3, 0.1))
+    result = _continued(stuck, query, measured, log_error=log_error)
+    np.testing.assert_allclose(np.exp(log_error)[:2], np.hypot(0.1, 0.25 * (truth - stuck)[:2]))
+    assert log_error[2] == np.log(0.1)
     np.testing.assert_allclose(result[:2], 0.25 * stuck[:2] + 0.75 * truth[:2], rtol=1e-6)
     assert result[2] == stuck[2], "a size that was measured is left alone"
     np.testing.assert_array_equal(_continued(stuck, query, measured, wanted=False), stuck)

@@ -75,7 +75,7 @@ class Kind:
         return self.replicas * self.setting.plan.devices
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Fleet:
     """A fleet.
 
@@ -102,6 +102,10 @@ class Fleet:
     def gpus(self) -> int:
         """Devices of all replicas."""
         return sum(kind.gpus for kind in self.kinds)
+
+    def __repr__(self) -> str:
+        kinds = " + ".join(f"{kind.replicas} × {kind.setting!s}" for kind in self.kinds)
+        return f"{kinds}: {self.cost_per_hour:.4g} per hour, {self.cost_per_million_tokens:.4g} per million tokens"
 
 
 def buckets_of(inputs: Floats, outputs: Floats, weights: Floats | None = None) -> tuple[Bucket, ...]:
