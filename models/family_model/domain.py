@@ -268,6 +268,7 @@ _COMMON = (0.01, 0.99)
 """Between these quantiles lies the alignment of what was measured."""
 
 _MOST_ALIGNED = 64.0
+_MOST_LEVEL = np.log2(_MOST_ALIGNED)
 _STEPS_PER_LEVEL = 1.0 / 3.0
 """Steps outside the domain for every power of two. NeuSight's training rows have odd sizes; those of its second campaign, which
 mostly divide by 64, err by 7 to 9 % where held-out odd ones err by 5 %. How much of that is the campaign's they do not tell."""
@@ -309,10 +310,21 @@ def alignment_limits(category: CaseCategory, largest: Largest) -> tuple[float, f
     return there.get(least, 0.0), there.get(most, np.inf)
 
 
-def alignment_excess(sizes: Mapping[str, Floats], least: Floats, most: Floats) -> Floats | float:
+def alignment_excess(features: Features, least: Floats, most: Floats) -> Floats | float:
     """How many steps outside the domain the alignment of each case is, shape `(n,)`."""
-    levels = alignment(sizes)
-    return 0.0 if levels is None else _STEPS_PER_LEVEL * np.maximum(np.maximum(levels - most, least - levels), 0.0)
+    rows = _alignment_rows(features.schema.sized_names)
+    if rows is None:
+        return 0.0
+    n, k = features.sized[rows]
+    levels = np.minimum(np.minimum(n, k), _MOST_LEVEL)
+    return _STEPS_PER_LEVEL * np.maximum(np.maximum(levels - most, least - levels), 0.0)
+
+
+@lru_cache(maxsize=64)
+def _alignment_rows(names: tuple[str, ...]) -> list[int] | None:
+    """The rows of sized features that hold the alignments `alignment` has the least of; None where it has none."""
+    wanted = ("alignment n", "alignment k")
+    return _positions(names, wanted) if set(wanted) <= set(names) else None
 
 
 def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:

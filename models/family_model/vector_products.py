@@ -53,12 +53,15 @@ def unknown_sides(category: CaseCategory, impl: str, measured: Collection[str] |
 
 
 def unknown_vectors(cases: Cases, unknown: Any) -> Any:
-    """Which cases are products with a vector where none was measured, shape `(n,)`; `unknown` of shape `(2, n)` or `(2, 1)`."""
-    if not _has_products(cases):
-        return np.zeros(len(cases), dtype=np.bool_)
-    # Asked of every single prediction: reductions over the sides would cost more than all of this.
+    """Which cases are products with a vector where none was measured, shape `(n,)`, None where none is; `unknown` of shape
+    `(2, n)` or `(2, 1)`.
+    """
+    # Asked of every single prediction, where each operation costs a microsecond.
+    if not unknown.any() or not _has_products(cases):
+        return None
     m, n = unknown
-    return (cases.sizes["m"] == 1) & (m > 0) | (cases.sizes["n"] == 1) & (n > 0)
+    rows = (cases.sizes["m"] == 1) & (m > 0) | (cases.sizes["n"] == 1) & (n > 0)
+    return rows if rows.any() else None
 
 
 def bound_by_streams(log_latency: Floats, log_error: Floats, work: Work, rows: Any) -> None:

@@ -30,6 +30,7 @@ from ..family_model.family_regressor import CategoryInputs, Source, covered_targ
 from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
 from ..family_model.utilisation import POWERED_KIND
 from ..family_model.vector_products import unknown_sides
+from .answer_program import HOST_S, MOST_PASSES
 
 SCALED_BOUND = "scaled bound"
 """Method where no learned model applies: the lower bound times the family's median ratio to it."""
@@ -126,7 +127,7 @@ class ScoreRows(dict[float, Floats]):
     """What answers of a category take from its support, its device and the scores of its regimes, by coverage.
 
     Each is computed when a coverage is first looked up: whether a learned model applies, labels never seen, power limit, least
-    power, and a `score_row` for each target.
+    power, `HOST_S` where memory bounds the interval from above, and a `score_row` for each target.
     """
 
     def __init__(
@@ -198,8 +199,10 @@ class CategoryRecord:
         )  # fmt: skip
         columns = RecordColumns.of_rows(numbers[:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
+        is_bounded = support.is_unseen and device.kind == "gpu" and model.schema.family in MOST_PASSES
+        host_s = HOST_S if is_bounded else math.inf
         scores = ScoreRows(
-            model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w)
+            model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w, host_s)
         )
         return cls(inputs, sources, support, support.notes, adaptations, numbers, columns, scores)
 

@@ -27,23 +27,17 @@ from ..family_model.family_regressor import FamilyRegressor, Query
 from ..family_model.gaussian_process import Points
 from ..family_model.intervals import (
     COVERAGE_RANGE,
-    ROW_NUMBERS,
     SCORED,
-    WIDENING_PER_STEP,
     TargetColumns,
     check_coverage,
-    interval_ends,
-    interval_rows,
 )
 from ..family_model.utilisation import UtilisationModel
 from ..family_model.vector_products import bound_by_streams, unknown_vectors
+from .answer_program import answer_programs
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, training_support
 from .law import cases_by_law, with_law
 from .prediction import TARGETS, Prediction, Predictions
-
-_STEPS_PER_UNKNOWN_LABEL = 2.0
-"""A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ class FamilyPredictor:
 
     @cached_property
     def _answers(self) -> Mapping[bool, Program]:
-        return _answer_programs(self.model, len(self._targets), self._scale_graphs)
+        return answer_programs(self.model, len(self._targets), self._scale_graphs)
 
     @cached_property
     def _runtime(self) -> Runtime:
@@ -129,10 +123,10 @@ class FamilyPredictor:
         columns, work = RecordColumns.of(records, code), query.features.work
         larger = log2_excess(cases.sizes, columns.largest_sizes)
         excess, tiles = model.domain.excess(query.features)
-        unaligned = alignment_excess(cases.sizes, columns.least_alignment, columns.most_alignment)
+        unaligned = alignment_excess(query.features, columns.least_alignment, columns.most_alignment)
         excess, learned = np.maximum(excess, larger) + unaligned, all(record.support.is_learned for record in records)
         vectors = unknown_vectors(cases, columns.unknown_vectors)
-        excess = np.where(vectors, 1.0, excess)
+        excess = excess if vectors is None else np.where(vectors, 1.0, excess)
         if not learned:
             excess = np.where(columns.learned > 0, excess, 0.0)
         adapted = any(record.adaptations for record in records)
@@ -182,7 +176,8 @@ class FamilyPredictor:
     ) -> tuple[RawEstimates, list[Floats]]:  # fmt: skip
         """Own answers where a case's like was measured on its device, else transferred ones; and the sizes of errors.
 
-        `unlike`: the `log2_excess` of the cases and which are `unknown_vectors`. Sizes: a column for each of `_scale_graphs`.
+        `unlike`: the `log2_excess` of the cases and which are `unknown_vectors`, or None. Sizes: a column for each of
+        `_scale_graphs`.
         """
         larger, vectors = unlike
         code, members, supports = query.categories.code, self._learned.members, [record.support for record in records]
@@ -218,7 +213,7 @@ class FamilyPredictor:
         if is_transferred:
             freely = errors[free[0]][:, 0] if free else None
             self._transfer(query, records, logs, freely, parts if with_points else None, near_duplicate)
-        if vectors.any():
+        if vectors is not None:
             bound_by_streams(logs["latency"], scales[0], query.features.work, vectors)
         logs["latency"] = np.maximum(logs["latency"], columns.log_floor_s)
         if not with_points:
@@ -265,35 +260,6 @@ class FamilyPredictor:
                 mean, deviation[SCORED.index(target), rows] = adaptation.at(estimates.points[target].take(rows))
                 estimates.logs[target][rows] += mean
         return deviation
-
-
-def _answer_programs(model: FamilyModel, n_logs: int, scale_graphs: Sequence[int | None]) -> Mapping[bool, Program]:
-    """From logs, error sizes and what else `predict` gives to `interval_rows`; True: with deviations of an adaptation."""
-    n_scores = len(scale_graphs)
-    n_scales = sum(graph is not None for graph in scale_graphs)
-    utilisation = model.utilisation
-    n_single = 3 if utilisation is None else 5
-
-    def formula(logs: Any, scales: Any, single: Any, deviation: Any, numbers: Any, scores: Any) -> Any:
-        (bound_s, excess, near_duplicate, *peaks_s), (learned, novelty, limit_w, idle_w) = single, numbers
-        # Off the device kinds it was trained on, what was learned means nothing: the median ratio stands in.
-        scaled = bound_s * np.exp(model.median_log_ratio)
-        latency_s = np.maximum(np.where(learned > 0, np.exp(logs[0]), scaled), bound_s)
-        factor = 1.0 + WIDENING_PER_STEP * (excess + _STEPS_PER_UNKNOWN_LABEL * novelty)
-        left, ends = iter(scales), []
-        for i, graph in enumerate(scale_graphs):
-            score, scale = scores[i * ROW_NUMBERS : (i + 1) * ROW_NUMBERS], None if graph is None else next(left)
-            claimed = deviation[i] if len(deviation) else None
-            ends.append(interval_ends(score, scale, factor, near_duplicate, claimed))
-        log_power = logs[1] if n_logs > 1 else utilisation and utilisation.log_share(latency_s, *peaks_s)
-        return interval_rows(
-            latency_s, bound_s, log_power, limit_w, idle_w, ends, energy_is_product=utilisation is not None
-        )
-
-    return {
-        adapted: Program(formula, (n_logs, n_scales, n_single, n_scores * adapted), (4, n_scores * ROW_NUMBERS))
-        for adapted in (False, True)
-    }
 
 
 _PIECE_ROWS = 2048

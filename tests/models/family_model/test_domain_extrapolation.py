@@ -12,6 +12,8 @@ from kernelcast.features.batch.cases import Cases, Floats, Indices
 from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.features.vector.extract import Features, extract
+from kernelcast.features.vector.schema import FeatureSchema
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.domain import (
     Largest,
@@ -46,6 +48,10 @@ def _continued(
     limits = _limits(cases, largest_sizes(measured))
     errors = np.zeros(len(cases)) if log_error is None else log_error
     return extrapolate(log_latency, errors, cases, _law(cases)[1], limits, _law, np.full(len(cases), wanted))
+
+
+def _features(cases: Cases) -> Features:
+    return extract(cases, FeatureSchema.fit(cases), catalogue())
 
 
 def _limits(cases: Cases, largest: Largest) -> Floats:
@@ -86,9 +92,10 @@ def test_products_are_unlike_the_measured_where_their_alignment_is() -> None:
     np.testing.assert_array_equal(levels, [6.0, 5.0, 0.0])
     aligned = largest_sizes(cases.take(np.array([0, 1])))
     assert alignment_limits(cases.categories.distinct[0], aligned) == pytest.approx((5.01, 5.99))
-    steps = alignment_excess(cases.sizes, np.array([5.0]), np.array([6.0]))
+    steps = alignment_excess(_features(cases), np.array([5.0]), np.array([6.0]))
     np.testing.assert_allclose(steps, [0.0, 0.0, 5.0 / 3.0])
     assert alignment(_softmax((8, 8)).sizes) is None, "only products are read along two sizes"
+    assert alignment_excess(_features(_softmax((8, 8))), np.array([5.0]), np.array([6.0])) == 0
     elsewhere = Cases.from_specs(specs[:1], ["nvidia-p4"]).categories.distinct[0]
     assert alignment_limits(elsewhere, aligned) == (0.0, np.inf), "where nothing was measured, nothing is unlike it"
 

@@ -39,7 +39,7 @@ def test_labels_say_along_which_side_where_and_how() -> None:
     )  # fmt: skip
     softmax = Cases.from_specs([KernelSpec.of("softmax", "fp32", rows=1, cols=8)], [T4])
     assert vector_labels(softmax) == ()
-    assert not unknown_vectors(softmax, (True, True)).any()
+    assert unknown_vectors(softmax, np.ones((2, 1))) is None
 
 
 def test_a_side_is_unknown_where_the_gpu_was_never_measured_along_it() -> None:
@@ -49,7 +49,9 @@ def test_a_side_is_unknown_where_the_gpu_was_never_measured_along_it() -> None:
     assert unknown_sides(category(), "torch", None) == (False, False), "nobody looked"
     assert unknown_sides(category()._replace(threads=2.0), "torch", measured) == (False, False), "a CPU"
     query = products((1, 64, 64), (64, 1, 64), (64, 64, 64))
-    assert unknown_vectors(query, (False, True)).tolist() == [False, True, False]
+    assert unknown_vectors(query, np.array([[0.0], [1.0]])).tolist() == [False, True, False]
+    assert unknown_vectors(query, np.zeros((2, 1))) is None
+    assert unknown_vectors(products((64, 64, 64)), np.ones((2, 1))) is None
 
 
 def test_only_what_takes_longer_than_its_bytes_is_bounded() -> None:
