@@ -312,19 +312,12 @@ def alignment_limits(category: CaseCategory, largest: Largest) -> tuple[float, f
 
 def alignment_excess(features: Features, least: Floats, most: Floats) -> Floats | float:
     """How many steps outside the domain the alignment of each case is, shape `(n,)`."""
-    rows = _alignment_rows(features.schema.sized_names)
-    if rows is None:
+    names, wanted = features.schema.sized_names, ("alignment n", "alignment k")
+    if not all(name in names for name in wanted):
         return 0.0
-    n, k = features.sized[rows]
+    n, k = features.sized[_positions(names, wanted)]
     levels = np.minimum(np.minimum(n, k), _MOST_LEVEL)
     return _STEPS_PER_LEVEL * np.maximum(np.maximum(levels - most, least - levels), 0.0)
-
-
-@lru_cache(maxsize=64)
-def _alignment_rows(names: tuple[str, ...]) -> list[int] | None:
-    """The rows of sized features that hold the alignments `alignment` has the least of; None where it has none."""
-    wanted = ("alignment n", "alignment k")
-    return _positions(names, wanted) if set(wanted) <= set(names) else None
 
 
 def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:

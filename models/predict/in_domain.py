@@ -30,7 +30,7 @@ from ..family_model.family_regressor import CategoryInputs, Source, covered_targ
 from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
 from ..family_model.utilisation import POWERED_KIND
 from ..family_model.vector_products import unknown_sides
-from .answer_program import HOST_S, MOST_PASSES
+from .prediction import HOST_S, MOST_PASSES
 
 SCALED_BOUND = "scaled bound"
 """Method where no learned model applies: the lower bound times the family's median ratio to it."""

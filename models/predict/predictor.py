@@ -33,11 +33,10 @@ from ..family_model.intervals import (
 )
 from ..family_model.utilisation import UtilisationModel
 from ..family_model.vector_products import bound_by_streams, unknown_vectors
-from .answer_program import answer_programs
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, training_support
 from .law import cases_by_law, with_law
-from .prediction import TARGETS, Prediction, Predictions
+from .prediction import TARGETS, Prediction, Predictions, answer_programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +175,7 @@ class FamilyPredictor:
     ) -> tuple[RawEstimates, list[Floats]]:  # fmt: skip
         """Own answers where a case's like was measured on its device, else transferred ones; and the sizes of errors.
 
-        `unlike`: the `log2_excess` of the cases and which are `unknown_vectors`, or None. Sizes: a column for each of
-        `_scale_graphs`.
+        `unlike`: the `log2_excess` of the cases and their `unknown_vectors`. Sizes: a column for each of `_scale_graphs`.
         """
         larger, vectors = unlike
         code, members, supports = query.categories.code, self._learned.members, [record.support for record in records]

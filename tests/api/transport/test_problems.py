@@ -177,7 +177,7 @@ def test_an_unknown_device_names_close_ones_and_where_all_are(client):
     said = problem(client.get("/v1/devices/h900"), 404)["detail"]
     assert "close: h200, h100" in said
     assert "/v1/devices" in said
-    assert "nvidia-a100-sxm-80gb, nvidia-a100-pcie-80gb" in problem(client.get("/v1/devices/a100"), 404)["detail"]
+    assert "close: nvidia-rtx-3090, nvidia-rtx-3090-ti" in problem(client.get("/v1/devices/rtx-309"), 404)["detail"]
 
 
 @pytest.mark.parametrize(

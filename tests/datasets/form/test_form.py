@@ -268,6 +268,5 @@ def test_the_known_devices_are_listed_once():
     assert [line.strip().partition(" (")[0] for line in lines[1:4]] == [
         f"row {i}: device: no device {name!r}" for i, name in enumerate(names, start=1)
     ]
-    assert lines[4].startswith("  device: known: amd-epyc-7742, ")
-    assert lines[4].endswith("; add one with a device file")
-    assert str(refusal.value).count("amd-epyc-9004-vm-2c") == 1
+    assert "are known, see `kernelcast devices`" in lines[4]
+    assert str(refusal.value).count("are known") == 1

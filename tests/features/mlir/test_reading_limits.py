@@ -10,7 +10,7 @@ from kernelcast.features.mlir.parse.native_parsers import NativeReading
 from kernelcast.features.mlir.parse.text_limits import MAX_DEPTH, MAX_OPS, MAX_TEXT_B, checked_text
 from kernelcast.features.mlir.understanding import TOLERANT, no_native_parser, read
 
-FAST_S = 0.1
+FAST_S = 0.3
 
 
 @pytest.mark.parametrize(
