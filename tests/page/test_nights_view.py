@@ -112,7 +112,8 @@ def test_pages_of_nights_and_a_report_behind_a_key(visit, server):
     page.tab.on("request", lambda one: query.append(one.url.rpartition("/")[2]))
     page.tab.get_by_role("button", name="Older").click()
     page.settle()
-    assert query == ["nights?offset=30&limit=30"]
+    # The page also asks now and then which model serves.
+    assert [one for one in query if one.startswith("nights")] == ["nights?offset=30&limit=30"]
     assert page.fields()["nights.offset"] == "30"
     page.tab.evaluate("sessionStorage.setItem('kernelcast-key', 'kc_whatever')")
     with page.tab.expect_download() as remaining:
