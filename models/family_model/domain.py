@@ -317,7 +317,8 @@ def alignment_excess(features: Features, least: Floats, most: Floats) -> Floats 
         return 0.0
     n, k = features.sized[_positions(names, wanted)]
     levels = np.minimum(np.minimum(n, k), _MOST_LEVEL)
-    return _STEPS_PER_LEVEL * np.maximum(np.maximum(levels - most, least - levels), 0.0)
+    excess: Floats = _STEPS_PER_LEVEL * np.maximum(np.maximum(levels - most, least - levels), 0.0)
+    return excess
 
 
 def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:
