@@ -22,7 +22,7 @@ from ..workloads.architectures.step import Step
 from ..workloads.kernel_reading import read_kernels
 from ..workloads.mlir.prediction import ModulePrediction
 from ..workloads.mlir.program_text import text_of
-from ..workloads.serving.planning.fleet import Fleet, buckets_of, mean_sizes, plan_fleet
+from ..workloads.serving.planning.fleet import SIZE_FIELDS, Fleet, buckets_of, mean_sizes, plan_fleet
 from ..workloads.serving.planning.planner import PlanAnswer, plan_service
 from ..workloads.serving.planning.question import PlanQuestion, plan_question
 from ..workloads.serving.predict import ServingPrediction
@@ -255,9 +255,6 @@ def llm_fleet(
     return plan_fleet(service, question, buckets)
 
 
-_SIZE_FIELDS = ("input_tokens", "output_tokens", "weight")
-
-
 def _sizes(sizes: Any) -> list[Floats]:
     """Tokens of prompts and of answers, and weights, shape `(n,)` each.
 
@@ -267,14 +264,14 @@ def _sizes(sizes: Any) -> list[Floats]:
     rows = frame_rows(sizes) if hasattr(sizes, "to_dict") and hasattr(sizes, "columns") else sizes
     if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
         raise SpecError(
-            f"sizes is a DataFrame or a list of mappings with {listed(_SIZE_FIELDS)}, got {type(sizes).__name__}",
+            f"sizes is a DataFrame or a list of mappings with {listed(SIZE_FIELDS)}, got {type(sizes).__name__}",
             field="sizes",
         )
     columns: list[list[float]] = [[], [], []]
     for place, row in enumerate(rows):
-        if unknown := [name for name in row if name not in _SIZE_FIELDS]:
-            raise SpecError(f"sizes[{place}] has {unknown[0]!r}; possible are {listed(_SIZE_FIELDS)}", field="sizes")
-        for name, column in zip(_SIZE_FIELDS, columns, strict=True):
+        if unknown := [name for name in row if name not in SIZE_FIELDS]:
+            raise SpecError(f"sizes[{place}] has {unknown[0]!r}; possible are {listed(SIZE_FIELDS)}", field="sizes")
+        for name, column in zip(SIZE_FIELDS, columns, strict=True):
             value = row.get(name, 1 if name == "weight" else None)
             if isinstance(value, bool) or not isinstance(value, Real):
                 raise SpecError(f"sizes[{place}]: {name} must be a number, got {value!r}", field="sizes")

@@ -21,7 +21,7 @@ from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import fleet_answer, plans_answer, serving_answer
 from ...workloads.architectures.config.catalogue import model_facts
 from ...workloads.architectures.facts import ModelFacts
-from ...workloads.serving.planning.fleet import Bucket, buckets_of, mean_sizes, plan_fleet
+from ...workloads.serving.planning.fleet import SIZE_FIELDS, Bucket, buckets_of, mean_sizes, plan_fleet
 from ...workloads.serving.planning.planner import plan_service
 from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
 from ...workloads.serving.planning.space import Refusals, settings
@@ -69,7 +69,6 @@ FLEET_FIELDS: Mapping[str, str] = {
 """Fields of a fleet beside these and `sizes`."""
 MAX_FLEET_SIZES = 10_000
 """Most sizes of requests in a body."""
-SIZE_FIELDS = ("input_tokens", "output_tokens", "weight")
 SPLIT = ("tp", "pp", "ep", "dp")
 SOURCES = ("model", "config")
 _WANTED = (

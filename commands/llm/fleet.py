@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ...workloads.serving.planning.fleet import Bucket, Fleet
     from ...workloads.serving.planning.question import PlanQuestion
 
-NAMES = ("input_tokens", "output_tokens", "weight")
-"""Columns of a table of sizes; `weight`, how often a size occurs, may be missing."""
-
 
 def fleet(
     what: plan.ModelName,
@@ -88,13 +85,15 @@ def read_sizes(path: Path) -> tuple[Bucket, ...]:
     import numpy as np
 
     from ...datasets.rows.table_columns import read_table
-    from ...workloads.serving.planning.fleet import buckets_of
+    from ...workloads.serving.planning.fleet import SIZE_FIELDS, buckets_of
 
     table = read_table(path, frozenset())
-    if missing := [name for name in NAMES[:2] if name not in table.column_names]:
-        raise SpecError(f"{path} has no column {missing[0]}; sizes need {' and '.join(NAMES[:2])}", field=missing[0])
+    if missing := [name for name in SIZE_FIELDS[:2] if name not in table.column_names]:
+        raise SpecError(
+            f"{path} has no column {missing[0]}; sizes need {' and '.join(SIZE_FIELDS[:2])}", field=missing[0]
+        )
     columns = []
-    for name in NAMES:
+    for name in SIZE_FIELDS:
         if name not in table.column_names:
             continue
         try:

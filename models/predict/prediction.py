@@ -179,7 +179,7 @@ HOST_S = 60e-6
 
 MOST_PASSES: Mapping[str, float] = {"copy": 2.0, "elementwise": 3.0, "softmax": 4.0}
 """Families of which memory bounds from above what a GPU never measured takes: `HOST_S` and so many times what its bytes take at
-the peak. Of 7 GPUs' elementwise kernels 99.9 % take no longer, of their softmaxes 99.0; norms of few long rows do."""
+the peak. Of 7 GPUs' elementwise kernels over 99.9 % take no longer, of their softmaxes 99.0; norms of few long rows do."""
 
 
 def answer_programs(model: FamilyModel, n_logs: int, scale_graphs: Sequence[int | None]) -> Mapping[bool, Program]:

@@ -26,6 +26,8 @@ from .question import PlanQuestion
 from .space import Refusals, Setting, settings
 from .sweep import Candidate, candidates, replicas_of
 
+SIZE_FIELDS = ("input_tokens", "output_tokens", "weight")
+"""What a size of requests has; `weight`, how often it occurs, may be missing."""
 MAX_BUCKETS = 16
 """Most buckets: each takes a sweep of some kinds of replicas."""
 MAX_SIZES = 1_000_000
