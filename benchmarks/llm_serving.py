@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from kernelcast.workloads.serving.service_profile import service_profile
+from kernelcast.workloads.serving.engine.service_profile import service_profile
 from kernelcast.workloads.serving.table import request_of
 
 Row = Mapping[str, Any]

@@ -2,8 +2,8 @@
 
 .venv/bin/python benchmarks/llm_serving_fit.py serving.parquet --engine vllm --client llm-inference-bench [--rows 40]
 
-A handful of times per engine and client (`workloads/serving/service_profiles.yaml`): seconds of every step, of every sequence
-of it and of every further device, factors of the kernels' times, seconds per request, steps until a full server admits one.
+A handful of times per engine and client (`workloads/serving/engine/service_profiles.yaml`): seconds of every step, every
+sequence and every further device, factors of the kernels' times, seconds per request, steps until a full server admits one.
 The steps of the rows are predicted once; then the simulation runs again for every guess of a Nelder-Mead search, and again
 without each model and each device.
 """
@@ -25,9 +25,9 @@ from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.workloads.serving.batching.simulation import Arrivals, Scheduling, simulate
 from kernelcast.workloads.serving.batching.step_table import Overhead, StepTable
+from kernelcast.workloads.serving.engine.service_profile import ServiceProfile
 from kernelcast.workloads.serving.predict import ServingPredictor, set_up
 from kernelcast.workloads.serving.request import ServingRequest
-from kernelcast.workloads.serving.service_profile import ServiceProfile
 from kernelcast.workloads.serving.table import request_of
 from llm_serving import TARGETS, counts
 from scipy.optimize import minimize

@@ -56,15 +56,18 @@ PREDICT_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "device": TEXT, "gpus": WHOLE, "batch": NUMBER, "rounds": NUMBER, "requests": WHOLE, "spread": NUMBER,
     "seed": WHOLE, "engine": TEXT, "engine_version": TEXT, "chunk": WHOLE, "max_sequences": WHOLE, "weights": TEXT,
     "concurrency": NUMBERS, "price_per_hour": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
+    "host_experts": NUMBER,
 }  # fmt: skip
 """Fields of a prediction beside the model and `plan`, and what each is."""
 PLAN_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "devices": TEXTS, "gpus": WHOLE, "ttft_s": NUMBER, "tpot_s": NUMBER, "engines": TEXTS,
     "weights": TEXTS, "power_budget_w": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
+    "host_experts": NUMBER,
 }  # fmt: skip
 """Fields of a plan beside the model and `price_per_hour`."""
 FLEET_FIELDS: Mapping[str, str] = {
-    name: kind for name, kind in PLAN_FIELDS.items() if name not in ("input_tokens", "output_tokens", "concurrency", "cached")
+    name: kind for name, kind in PLAN_FIELDS.items()
+    if name not in ("input_tokens", "output_tokens", "concurrency", "cached", "host_experts")
 }  # fmt: skip
 """Fields of a fleet beside these and `sizes`."""
 MAX_FLEET_SIZES = 10_000

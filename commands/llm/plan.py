@@ -80,6 +80,9 @@ def plan(
     speculate: Guesses = None,
     acceptance: Acceptance = None,
     draft: Draft = None,
+    host_experts: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of the routed experts that is in the host's memory.")
+    ] = 0.0,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -105,6 +108,7 @@ def plan(
         prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None, engines=console.words(engines),
         weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
         speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
+        host_experts=host_experts,
     )  # fmt: skip
     service = ServingPredictor(load_predictor(console.model_dir(model), known))
     with console.progress_bar() as progress:

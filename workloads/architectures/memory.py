@@ -9,7 +9,7 @@ from ...features.device import Device
 from .facts import ModelFacts
 from .kernel_list import LOGITS_ITEM_B
 from .plan import ONE_DEVICE, ParallelPlan
-from .step import Formats, Step
+from .step import Formats, Step, weight_size_b
 
 USABLE_SHARE = 0.9
 """Share of a device's memory that an engine takes; vLLM's `gpu_memory_utilization` defaults to it. The rest is for the context,
@@ -31,6 +31,7 @@ class Memory:
         groups: Groups of ranks with sequences of their own.
         gradients_b: Gradients of the weights, 0 where nothing is trained.
         optimizer_b: State of AdamW: two moments in fp32, and the weights in fp32 where they are in half precision.
+        host_b: Weights of the device that are in the host's memory instead.
     """
 
     weights_b: float
@@ -42,6 +43,7 @@ class Memory:
     groups: int
     gradients_b: float = 0.0
     optimizer_b: float = 0.0
+    host_b: float = 0.0
 
     @property
     def total_b(self) -> float:
@@ -72,12 +74,13 @@ class Memory:
 
 def memory(
     facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan = ONE_DEVICE, device: Device | None = None, *,
-    training: bool = False, recompute: bool = False,
+    training: bool = False, recompute: bool = False, host_experts: float = 0.0,
 ) -> Memory:  # fmt: skip
     """Memory on the fullest device of a plan when a step runs; `device` may be None, which says nothing of what fits.
 
     `training` is for a step with gradients and AdamW in the formats of Rajbhandari et al., ZeRO, 2020, section 3.1: 16 bytes
-    for each parameter, whatever its format; `recompute` for one in which layers keep their inputs alone.
+    for each parameter, whatever its format; `recompute` for one in which layers keep their inputs alone. `host_experts` is the
+    share of routed experts that the host's memory has instead.
     """
     if training:
         return _training_memory(facts, step, formats, plan, device, recompute)
@@ -92,14 +95,17 @@ def memory(
         activations_b += rows * facts.vocabulary / plan.tp * (formats.itemsize_b + LOGITS_ITEM_B)
     per_sequence = [_cache_b(facts, group.length, formats, plan) for group in share]
     longest = share.longest
+    weights = facts.weights_of(plan)
+    host_b = host_experts * weights.experts * weight_size_b(formats.experts)
     return Memory(
-        weights_b=facts.weights_of(plan).size_b(formats),
+        weights_b=weights.size_b(formats) - host_b,
         cache_per_token_b=_cache_b(facts, longest, formats, plan) - _cache_b(facts, longest - 1, formats, plan),
         cache_per_sequence_b=max(per_sequence),
         cache_b=sum(group.count * size_b for group, size_b in zip(share, per_sequence, strict=True)),
         activations_b=activations_b,
         device_b=None if device is None else device.fact("memory_b"),
         groups=plan.dp,
+        host_b=host_b,
     )
 
 

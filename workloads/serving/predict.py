@@ -18,10 +18,11 @@ from ..architectures.step import Step
 from ..units import joules, plain, seconds, with_ends
 from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
 from .batching.step_table import StepTable
+from .engine.service_profile import ServiceProfile, service_profile
+from .host_experts import host_notes
 from .request import Load, ServingRequest, scheduler_of
-from .service_profile import ServiceProfile, service_profile
-from .service_steps import ServiceSteps, steps_of
-from .speculation import UNMEASURED, SpeculationResult, SpeculativeSteps, speculation_result
+from .service_steps import steps_of
+from .speculation import UNMEASURED, SpeculationResult, SpeculativeSteps, Times, speculation_result
 from .steps import WAITING_SHARE, KernelEstimates
 
 SHARES = (0.5, 0.9, 0.99)
@@ -127,7 +128,7 @@ class ServingPredictor:
 
     def __init__(self, predictor: ArtifactPredictor) -> None:
         self.predictor = predictor
-        self._times: dict[tuple[object, ...], ServiceSteps | SpeculativeSteps] = {}
+        self._times: dict[tuple[object, ...], Times] = {}
         self._kernels = KernelEstimates()
 
     @property
@@ -135,7 +136,7 @@ class ServingPredictor:
         """Models, devices, plans, formats and engines together whose steps it keeps."""
         return len(self._times)
 
-    def times(self, request: ServingRequest) -> ServiceSteps | SpeculativeSteps:
+    def times(self, request: ServingRequest) -> Times:
         """Times of the steps of a question."""
         guesses = None if request.speculation is None else (request.speculation.tokens, request.speculation.draft)
         key = (
@@ -146,6 +147,7 @@ class ServingPredictor:
             request.engine,
             request.engine_version,
             guesses,
+            request.host_experts,
         )
         if key not in self._times:
             self._times[key] = steps_of(self.predictor, request, self._kernels)
@@ -241,13 +243,15 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
     chunk = request.chunk or engine.chunk
     longest = math.ceil(load.input_tokens * (1 + load.spread)) + math.ceil(load.output_tokens * (1 + load.spread))
     batch = min(request.sequences or engine.sequences, 256)
-    holds = memory(request.facts, Step.decode(batch, longest), request.formats, plan, device)
+    formats, share = request.formats, request.host_experts
+    holds = memory(request.facts, Step.decode(batch, longest), formats, plan, device, host_experts=share)
     guesses, tokens = 0, 1.0
     if (speculation := request.speculation) is not None:
         guesses = speculation.tokens
         tokens = max(load.output_tokens - 1, 1) / (speculation.mean_steps(load.output_tokens) or 1)
-        holds = memory(request.facts, Step.verify(batch, guesses, longest), request.formats, plan, device)
-        holds = speculation.with_draft(holds, Step.decode(batch, longest), request.formats, plan)
+        verified = Step.verify(batch, guesses, longest)
+        holds = memory(request.facts, verified, formats, plan, device, host_experts=share)
+        holds = speculation.with_draft(holds, Step.decode(batch, longest), formats, plan)
     sequences = request.sequences or (10**9 if load.kind == "static" else engine.sequences)
     if load.kind == "queued":
         sequences = profile.running(sequences, load.output_tokens)
@@ -304,9 +308,7 @@ def latency_of(values: Floats, spread: Callable[[float], Interval]) -> Latency:
     return Latency(*(spread(point) for point in points))
 
 
-def _answer(
-    request: ServingRequest, plan: SetUp, service: Service, times: ServiceSteps | SpeculativeSteps
-) -> ServingPrediction:
+def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Times) -> ServingPrediction:
     arrivals, table, how = plan.arrivals, plan.table, plan.how
     replicas = request.replicas
     ttft = service.first_s - service.sent_s
@@ -316,7 +318,7 @@ def _answer(
     duration_s = max(service.duration_s, 1e-9)
 
     def spread(value: float, target: str) -> Interval:
-        half = plan.profile.half_width(target, plan.architecture) * (1 if request.speculation is None else UNMEASURED)
+        half = plan.profile.half_width(target, plan.architecture) * (1 if request.is_like_measured else UNMEASURED)
         half *= FULL_CACHE if service.preemptions and target == "ttft" else 1
         return Interval(value, value * math.exp(-half), value * math.exp(half))
 
@@ -351,11 +353,13 @@ def _answer(
         batch=service.tokens, parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=service.steps,
         preemptions=service.preemptions,
         speculation=speculation_result(request.speculation, arrivals, times, batch, context),
-        notes=_notes(request, how, longest, service),
+        notes=_notes(request, how, longest, service, plan.memory.host_b),
     )  # fmt: skip
 
 
-def _notes(request: ServingRequest, how: Scheduling, longest: float, service: Service) -> tuple[str, ...]:
+def _notes(
+    request: ServingRequest, how: Scheduling, longest: float, service: Service, host_b: float
+) -> tuple[str, ...]:
     notes = []
     if how.cache_tokens < longest * request.load.size and request.load.kind in ("closed", "static"):
         notes.append(
@@ -363,6 +367,8 @@ def _notes(request: ServingRequest, how: Scheduling, longest: float, service: Se
         )
     if request.speculation is not None:
         notes += request.speculation.notes
+    if request.host_experts:
+        notes += host_notes(request.host_experts, host_b)
     if service.preemptions:
         notes.append(
             f"the cache was full {service.preemptions} times in {len(service.outputs)} requests of a replica: the sequence "

@@ -12,6 +12,8 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ONE_DEVICE, ParallelPlan
 from ..architectures.step import Formats
+from .host_experts import ENGINE as HOST_ENGINE
+from .host_experts import check_host_experts
 from .speculation import Speculation, speculation_of
 
 MAX_TOKENS = 10_000_000
@@ -231,6 +233,7 @@ class ServingRequest:
         client: A benchmark whose client and server are known (`service_profiles.yaml`); empty for others.
         events: Events per token of an answer that the client counts, and by which it divides times per token.
         speculation: How tokens are guessed; None: they are not.
+        host_experts: Share of the routed experts that is in the host's memory.
     """
 
     facts: ModelFacts
@@ -246,6 +249,7 @@ class ServingRequest:
     client: str = ""
     events: float = 1.0
     speculation: Speculation | None = None
+    host_experts: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.facts.generates:
@@ -266,6 +270,17 @@ class ServingRequest:
             )  # fmt: skip
         if self.speculation is not None:
             self.speculation.check(self.facts, self.plan, longest)
+        check_host_experts(self.host_experts, self.facts)
+        if self.host_experts and self.engine != HOST_ENGINE:
+            raise SpecError(
+                f"experts are kept in the host's memory by {HOST_ENGINE}, not by {self.engine}; use {HOST_ENGINE}",
+                field="host_experts",
+            )
+
+    @property
+    def is_like_measured(self) -> bool:
+        """Whether services like it were measured, of which there are none that guess or read the host's memory."""
+        return self.speculation is None and not self.host_experts
 
     @property
     def gpus(self) -> int:
@@ -295,7 +310,7 @@ def serving_request(
     pp: int = 1, ep: int = 1, dp: int = 1, rounds: float = 10.0, requests: int | None = None, spread: float = 0.0,
     cached: float = 0.0, seed: int = 0, engine: str = "vllm", engine_version: str | None = None, chunk: int | None = None,
     max_sequences: int | None = None, dtype: str | None = None, weights: str | None = None, kv_dtype: str | None = None,
-    speculate: int | None = None, acceptance: float | None = None, draft: ModelFacts | None = None,
+    speculate: int | None = None, acceptance: float | None = None, draft: ModelFacts | None = None, host_experts: float = 0.0,
 ) -> ServingRequest:  # fmt: skip
     """A question in plain numbers and names, as commands and requests give it.
 
@@ -328,6 +343,7 @@ def serving_request(
         speculate: tokens that a step guesses and verifies for each sequence; None: none.
         acceptance: probability that a guess is accepted where those before it were; needed to speculate.
         draft: the model that guesses; None: guesses cost nothing.
+        host_experts: share of the routed experts that is in the host's memory.
 
     Raises:
         SpecError: there is no load or more than one, or a value is none that is possible.
@@ -346,5 +362,5 @@ def serving_request(
     return ServingRequest(
         facts=facts, device=device, load=loads[0], formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan, engine=engine_named(engine), engine_version=engine_version, replicas=replicas_of(plan, gpus), chunk=chunk,
-        sequences=max_sequences, speculation=speculation_of(speculate, acceptance, draft),
+        sequences=max_sequences, speculation=speculation_of(speculate, acceptance, draft), host_experts=host_experts,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import memory
 from ..architectures.step import NATIVE_AS, Formats, Step, weight_size_b
 from .engine.profile import shipped_profile
+from .host_experts import HostExpertSteps
 from .request import ServingRequest, scheduler_name
 from .speculation import SpeculativeSteps, Times, draft_formats, draft_plan
 from .steps import KernelEstimates, StepTimes
@@ -92,15 +93,16 @@ class ServiceSteps:
         return np.maximum(0.0, self.times.parts(steps)["moe"] - most * self.unquantised.parts(steps)["moe"])
 
 
-def steps_of(
-    predictor: ArtifactPredictor, request: ServingRequest, kernels: KernelEstimates | None = None
-) -> ServiceSteps | SpeculativeSteps:
-    """Times of the steps of a question, with guesses where it speculates.
+def steps_of(predictor: ArtifactPredictor, request: ServingRequest, kernels: KernelEstimates | None = None) -> Times:
+    """Times of the steps of a question, with guesses where it speculates, and experts where they are.
 
     Raises:
         SpecError: the plan cannot split the model.
     """
-    target, speculation = service_steps(predictor, request, kernels), request.speculation
+    target: Times = service_steps(predictor, request, kernels)
+    speculation, device = request.speculation, predictor.devices.get(request.device)
+    if request.host_experts:
+        target = HostExpertSteps(target, request.facts, device, request.plan, request.formats, request.host_experts)
     if speculation is None:
         return target
     draft: Times | None = None

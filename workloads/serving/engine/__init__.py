@@ -1,1 +1,1 @@
-"""What an engine adds to the kernels of a step: collectives, and its profile"""
+"""What an engine and its service add to the kernels of a step: collectives, and their profiles"""

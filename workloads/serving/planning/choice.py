@@ -111,10 +111,11 @@ def spread(first: Candidate, second: Candidate, target: str) -> float:
 
 
 def setting_spread(first: Setting, second: Setting, target: str) -> float:
-    """The same of settings under one load; wider where both guess, which was not measured."""
+    """The same of settings under one load; wider where both guess or have experts on the host, which was not measured."""
     names = ("device", "plan", "formats", "engine", "speculation")
     differs = [SPREADS[target][name] for name in names if getattr(first, name) != getattr(second, name)]
-    return math.hypot(*differs) * (UNMEASURED if first.speculation and second.speculation else 1)
+    is_unmeasured = (first.speculation and second.speculation) or (first.host_experts and second.host_experts)
+    return math.hypot(*differs) * (UNMEASURED if is_unmeasured else 1)
 
 
 def probability_less(ratio: float, half_width: float) -> float:

@@ -7,6 +7,9 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 
+from ...architectures.memory import memory
+from ...architectures.step import Step
+from ..host_experts import PARAMETERS
 from ..request import ENGINES
 from .question import PlanQuestion
 from .sweep import Candidate
@@ -18,7 +21,7 @@ ONLINE = ("fp8",)
 
 
 def command_line(question: PlanQuestion, chosen: Candidate) -> str:
-    """The command that starts one replica, for vLLM 0.11, SGLang 0.5 or TensorRT-LLM 1.2 and later."""
+    """The command that starts one replica: vLLM 0.11 (0.18 with experts on the host), SGLang 0.5, TensorRT-LLM 1.2 or later."""
     return shlex.join(_COMMANDS[chosen.setting.engine](question, chosen))
 
 
@@ -66,6 +69,9 @@ def _vllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
         by = {"method": "ngram", "prompt_lookup_max": guesses.tokens}
         by = by if guesses.draft is None else {"model": guesses.draft.name}
         words += ["--speculative-config", json.dumps(by | {"num_speculative_tokens": guesses.tokens})]
+    if share := chosen.setting.host_experts:
+        host_b = memory(question.facts, Step.decode(1, 1), formats, plan, host_experts=share).host_b
+        words += ["--cpu-offload-gb", f"{host_b / 2**30:.1f}", "--cpu-offload-params", *PARAMETERS]
     return [
         *words, "--max-model-len", str(_length(question)), "--max-num-seqs", str(_sequences(chosen)),
         "--max-num-batched-tokens", str(chosen.chunk), "--gpu-memory-utilization", f"{ENGINES['vllm'].whole:g}",

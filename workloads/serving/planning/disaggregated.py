@@ -29,8 +29,8 @@ from ...architectures.plan import ParallelPlan
 from ...architectures.step import Step
 from ..batching.simulation import Arrivals, poisson, simulate
 from ..engine.collectives import MOST_DEVICES, shipped_laws
+from ..engine.service_profile import ELSEWHERE, service_profile
 from ..predict import Latency, ServingPredictor, latency_of
-from ..service_profile import ELSEWHERE, service_profile
 from .question import PlanQuestion
 from .space import Setting
 from .sweep import BATCHES, MOST_BUSY, Replica

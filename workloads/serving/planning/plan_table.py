@@ -26,7 +26,7 @@ TEXTS = ("model", "devices", "engines", "weights", "dtype", "kv_dtype", "draft",
 """Columns that are texts; `devices`, `engines` and `weights` separate names by commas."""
 NUMBERS = (
     "gpus", "input_tokens", "output_tokens", "concurrency", "rate", "ttft_s", "tpot_s", "power_budget_w", "cached", "speculate",
-    "acceptance", "requests", "samples", "accuracy",
+    "acceptance", "host_experts", "requests", "samples", "accuracy",
 )  # fmt: skip
 """Columns that are numbers."""
 NEEDED = ("model", "devices", "gpus", "input_tokens", "output_tokens")
@@ -43,9 +43,10 @@ MEASURES = (
 )  # fmt: skip
 """Words and units of what it gives, each `pred_…` with both ends of its interval: medians of requests, costs in the currency
 of the prices or in hours of devices."""
-OTHERS = ("pred_memory_b", "pred_attention_share", "probability", "best", "refused")
-"""Bytes of the fullest device with the sequences that run together, attention's share of a decode step, the probability that
-the plan is better than the best of the other settings, whether no other row is better, and why there is no answer."""
+OTHERS = ("pred_memory_b", "pred_host_memory_b", "pred_attention_share", "probability", "best", "refused")
+"""Bytes of the fullest device with the sequences that run together, bytes of all devices' weights in their hosts' memory,
+attention's share of a decode step, the probability that the plan is better than the best of the other settings, whether no
+other row is better, and why there is no answer."""
 ADDED_TEXTS = ("plan_device", "plan_weights", "plan_engine", "plan_command", "refused")
 """Columns of answers that are texts."""
 MAX_SAMPLES = 10_000
@@ -114,7 +115,7 @@ def _question(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | N
         weights=words["weights"], prices=prices, draft=facts_of(draft) if draft else None, gpus=gpus, input_tokens=inputs,
         output_tokens=outputs,
         # All but the first answer to a question find its prompt in the cache.
-        cached=cached + (1 - cached) * (samples - 1) / samples, **values,
+        cached=cached + (1 - cached) * (samples - 1) / samples, host_experts=_value(row, "host_experts") or 0.0, **values,
     )  # fmt: skip
 
 
@@ -143,6 +144,7 @@ def _columns(question: PlanQuestion, chosen: Choice, requests: float | None, sam
         "plan_guesses": 0 if setting.speculation is None else setting.speculation.tokens,
         "plan_under_way": plan.concurrency * plan.replicas, "plan_command": chosen.command,
         "pred_memory_b": memory.weights_b + memory.activations_b + running * memory.cache_per_sequence_b,
+        "pred_host_memory_b": plan.gpus * memory.host_b,
         "pred_attention_share": service.parts["attention"], "probability": chosen.probability,
     }  # fmt: skip
     for word, unit in MEASURES:

@@ -14,6 +14,7 @@ from ....features.device import Catalogue
 from ....features.errors import SpecError, listed
 from ...architectures.facts import ModelFacts
 from ...architectures.plan import ONE_DEVICE
+from ..host_experts import check_host_experts
 from ..request import MAX_TOKENS, engine_named
 from ..speculation import Speculation, speculation_of
 
@@ -53,6 +54,7 @@ class PlanQuestion:
         power_budget_w: Watts of all devices together; None: any.
         cached: Share of a prompt that the prefix cache already has.
         speculation: Guesses, with which every plan is tried beside itself without; None: none.
+        host_experts: Share of the routed experts that is in the host's memory, in every plan.
     """
 
     facts: ModelFacts
@@ -72,6 +74,7 @@ class PlanQuestion:
     power_budget_w: float | None = None
     cached: float = 0.0
     speculation: Speculation | None = None
+    host_experts: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.facts.generates:
@@ -109,6 +112,7 @@ class PlanQuestion:
             )  # fmt: skip
         if self.speculation is not None:
             self.speculation.check(self.facts, ONE_DEVICE, longest)
+        check_host_experts(self.host_experts, self.facts)
         if self.prices is not None and (missing := [name for name in self.devices if name not in self.prices]):
             raise SpecError(
                 f"prices lack {listed(missing)}; every device needs a price per hour, or none has one", field="prices"

@@ -11,6 +11,7 @@ from ...architectures.estimate import formats_of
 from ...architectures.plan import ParallelPlan
 from ...architectures.step import Formats
 from ..engine.collectives import INTERCONNECTS, MOST_DEVICES
+from ..host_experts import ENGINE as HOST_ENGINE
 from ..service_steps import multiplies
 from ..speculation import Speculation
 from .question import VENDORS, PlanQuestion
@@ -31,6 +32,7 @@ class Setting:
         formats: Number formats.
         engine: Engine.
         speculation: How it guesses tokens; None: it does not.
+        host_experts: Share of the routed experts that is in the host's memory.
     """
 
     device: str
@@ -38,12 +40,13 @@ class Setting:
     formats: Formats
     engine: str
     speculation: Speculation | None = None
+    host_experts: float = 0.0
 
     def __str__(self) -> str:
         guesses = "" if self.speculation is None else f", {self.speculation}"
-        return (
-            f"{self.plan.devices} × {self.device}, {self.plan}, {self.formats.weights} weights, {self.engine}{guesses}"
-        )
+        experts = f", {100 * self.host_experts:g} % of experts on the host" if self.host_experts else ""
+        what = f"{self.plan.devices} × {self.device}, {self.plan}, {self.formats.weights} weights, {self.engine}"
+        return what + guesses + experts
 
 
 @dataclass(slots=True)
@@ -97,11 +100,16 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
     for name in question.devices:
         device = catalogue.get(name)
         formats = _formats(question, device)
-        engines = [engine for engine in question.engines if device.vendor in VENDORS[engine]]
+        engines = []
         for engine in question.engines:
-            if engine not in engines:
+            if device.vendor not in VENDORS[engine]:
                 reason = f"{engine} does not run on devices of {device.vendor} such as {name}"
-                refusals.add("engine", reason, count=len(plans) * len(formats))
+            elif question.host_experts and engine != HOST_ENGINE:
+                reason = f"{engine} keeps no experts in the host's memory; {HOST_ENGINE} does"
+            else:
+                engines.append(engine)
+                continue
+            refusals.add("engine", reason, count=len(plans) * len(formats))
         each = len(formats) * len(engines)
         for plan in plans:
             try:
@@ -112,9 +120,8 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             if (unlinked := _links(device, plan)) is not None:
                 refusals.add("links", unlinked, plan.devices, each)
                 continue
-            for item in formats:
-                for engine in engines:
-                    yield Setting(name, plan, item, engine)
+            share = question.host_experts
+            yield from (Setting(name, plan, item, engine, None, share) for item in formats for engine in engines)
             if (guesses := question.speculation) is None:
                 continue
             try:
@@ -122,7 +129,7 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             except SpecError as error:
                 refusals.add("divide", str(error), plan.devices, each)
                 continue
-            yield from (Setting(name, plan, item, engine, guesses) for item in formats for engine in engines)
+            yield from (Setting(name, plan, item, engine, guesses, share) for item in formats for engine in engines)
 
 
 def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:

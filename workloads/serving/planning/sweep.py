@@ -11,9 +11,9 @@ from ....features.errors import SpecError
 from ..batching.closed_form import Steady, closed_loop
 from ..batching.simulation import Scheduling
 from ..batching.step_table import StepTable
+from ..engine.service_profile import service_profile
 from ..predict import ServingPredictor, scheduled
 from ..request import ENGINES, Load, ServingRequest, scheduler_of
-from ..service_profile import service_profile
 from .question import PlanQuestion
 from .space import Refusals, Setting
 
@@ -125,6 +125,7 @@ def request_of(
         replicas=replicas,
         chunk=chunk,
         speculation=setting.speculation,
+        host_experts=setting.host_experts,
     )
 
 

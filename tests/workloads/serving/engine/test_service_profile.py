@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kernelcast.workloads.serving.service_profile import ELSEWHERE, service_profile
+from kernelcast.workloads.serving.engine.service_profile import ELSEWHERE, service_profile
 
 
 def test_the_profile_of_a_client_of_a_version_and_of_any() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from .batching.step_table import Overhead
+from ..batching.step_table import Overhead
 
 ELSEWHERE = 1.5
 """Half-widths grow so much on devices of an architecture that a profile is not fitted to: with A100 or H100 left out of its fit
