@@ -27,6 +27,18 @@ func.func @main(%a: tensor<256x512xf32>, %b: tensor<512x384xf32>) -> tensor<256x
 """
 
 
+SORT = """
+func.func @main(%a: tensor<512x1024xf32>) -> tensor<512x1024xf32> {
+  %0 = "stablehlo.sort"(%a) ({
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %1 = stablehlo.compare GT, %x, %y : (tensor<f32>, tensor<f32>) -> tensor<i1>
+    stablehlo.return %1 : tensor<i1>
+  }) {dimension = 1 : i64} : (tensor<512x1024xf32>) -> tensor<512x1024xf32>
+  return %0 : tensor<512x1024xf32>
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def predictor() -> ModulePredictor:
     return load_module_predictor(load_predictor(default_model_dir()))
@@ -94,6 +106,19 @@ def test_each_compiler_has_its_own_answer_on_the_measured_device(predictor: Modu
     assert 0.9 * result.latency_s.value <= sum(group.latency_s for group in result.groups) <= result.latency_s.value
     if compiler == "iree":
         assert result.characteristics["code_instructions"].value > 10
+
+
+@pytest.mark.parametrize("compiler", ["iree", "xla"])
+def test_an_operation_that_nothing_measured_is_like_is_wide_within_reason(
+    predictor: ModulePredictor, compiler: str
+) -> None:
+    result = predictor.predict(understand(read(SORT)), DEVICE, compiler=compiler, threads=1)
+    assert not result.in_domain
+    down, up = result.latency_s.value / result.latency_s.lower, result.latency_s.upper / result.latency_s.value
+    assert 100 < down < 2_000
+    assert 100 < up < 2_000
+    for item in result.characteristics.values():
+        assert item.upper < 2_000 * (1 + item.value)
 
 
 def test_a_device_of_which_no_program_was_measured_is_answered_by_composition(predictor: ModulePredictor) -> None:
