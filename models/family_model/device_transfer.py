@@ -204,8 +204,7 @@ def _stream_weight(regressor: FamilyRegressor) -> float:
     """How much the share of memory's peak that streams reach counts beside the GPUs on which a family was measured that only
     moves data.
     """
-    names = regressor.measured["latency"].devices if "latency" in regressor.measured else ()
-    gpus = sum(regressor.devices.get(name).kind == "gpu" for name in names)
+    gpus = regressor.n_gpus
     is_few = 0 < gpus <= _MOST_GPUS and get_family(regressor.schema.family).tiles is None
     return _STREAM_WEIGHT / (_STREAM_WEIGHT + gpus) if is_few else 0.0
 

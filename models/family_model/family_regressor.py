@@ -234,9 +234,10 @@ class FamilyRegressor:
         self._unit = get_family(schema.family).unit
         self.analytic = analytic
         self.measured = {target: MeasuredLabels(labels) for target, labels in measured.items()}
-        self._encoder = CategoryEncoder(
-            schema, devices, self.measured["latency"].whole if "latency" in self.measured else ()
-        )
+        latencies = self.measured.get("latency")
+        self.n_gpus = 0 if latencies is None else sum(devices.get(name).kind == "gpu" for name in latencies.devices)
+        """GPUs on which latencies were measured."""
+        self._encoder = CategoryEncoder(schema, devices, () if latencies is None else latencies.whole)
         self._inputs = CategoryCache(self._find_inputs)
         self.averages: dict[tuple[str, ...], Program] = {}
         """Programs of `device_transfer`, by targets."""

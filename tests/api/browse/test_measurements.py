@@ -25,7 +25,7 @@ SETS_PATH = "/v1/measurements/sets"
 LIKE_PATH = "/v1/measurements/like"
 
 CPU, GPU = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb"
-DEVICES = ["amd-epyc-9004-vm-2c", CPU, "intel-xeon-emerald-rapids-vm-2c", GPU]
+DEVICES = ["amd-epyc-7003-vm-2c", "amd-epyc-9004-vm-2c", CPU, "intel-xeon-emerald-rapids-vm-2c", GPU]
 SHIPPED_ROWS = sum(read_shipped(family, columns=["status"]).num_rows for family in shipped_families())
 
 
