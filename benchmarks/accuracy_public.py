@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.evaluation.scoring import LOWER_BOUND, Scored, pooled, score
 from kernelcast.models.metrics import POWER_BANDS, Metrics, ape_pct
 from kernelcast.models.predict.predictor import ArtifactPredictor
@@ -145,6 +147,7 @@ SLICES = (
 
 _PEER_NAMES = {"neusight": "NeuSight", "habitat": "Habitat", "micro": "Li et al."}
 _MODES = {"inf": "inference", "train": "training"}
+_FIGURE_SIZES = {"gemm": ("m", "n", "k"), "elementwise": ("rows", "cols")}
 _WHOLE_FAMILIES = ("gemm", "elementwise", "softmax", "layernorm")
 
 
@@ -177,6 +180,8 @@ def public_rows(tables: Path, predictor: ArtifactPredictor) -> list[PageRow]:
         if metrics := slice_metrics(item, group, answers):
             bound = slice_metrics(item, group, bounds)
             results.append(PageRow(group.name, item.what, metrics, bound and bound.mean_ape_pct))
+    results += _figure_rows(tables / "devices" / "public_figures.csv", predictor)
+    results.sort(key=lambda row: PUBLIC_GROUPS.index(row.group))
     return [*results, *_whole_model_rows(source_folder(tables, "neusight"), predictor)]
 
 
@@ -191,6 +196,26 @@ def slice_metrics(item: Slice, group: Group, parts: Sequence[Scored]) -> Metrics
     if item.band:
         rows &= whole.labels["kernel time"] == item.band
     return whole.metrics(rows) if rows.any() else None
+
+
+def _figure_rows(path: Path, predictor: ArtifactPredictor) -> Iterator[PageRow]:
+    """Well-known single figures: kernels in words, such as `gemm 8192 8192 8192 bf16`, of a kernel alone."""
+    if not path.exists():
+        print(f"no {path.name}: well-known figures are left out")
+        return
+    with path.open(encoding="utf-8", newline="") as file:
+        figures = list(csv.DictReader(file))
+    specs = []
+    for figure in figures:
+        family, *words = figure["kernel"].split()
+        sizes = dict(zip(_FIGURE_SIZES[family], map(int, filter(str.isdecimal, words)), strict=True))
+        dtype, *variant = (word for word in words if not word.isdecimal())
+        specs.append(KernelSpec.of(family, dtype, variant="".join(variant), timing="device", **sizes))
+    labels = np.array([float(figure["latency_s"]) for figure in figures])
+    answers = predictor.predict(specs, [figure["device"] for figure in figures], coverage=COVERAGE)
+    ends = np.array([(item.latency_s.value, item.latency_s.lower, item.latency_s.upper) for item in answers])
+    bound = ape_pct(labels, np.array([max(item.breakdown.values()) for item in answers]))
+    yield PageRow(LABS.name, "well-known figures", Metrics.of(labels, *ends.T), float(bound.mean()))
 
 
 def _whole_model_rows(folder: Path, predictor: ArtifactPredictor) -> Iterator[PageRow]:
