@@ -199,7 +199,10 @@ def slice_metrics(item: Slice, group: Group, parts: Sequence[Scored]) -> Metrics
 
 
 def _figure_rows(path: Path, predictor: ArtifactPredictor) -> Iterator[PageRow]:
-    """Well-known single figures: kernels in words, such as `gemm 8192 8192 8192 bf16`, of a kernel alone."""
+    """Well-known single figures: kernels in words, such as `gemm 8192 8192 8192 bf16`, of a kernel alone.
+
+    Device files have some of them as peaks, which no answer of a measured kernel reads.
+    """
     if not path.exists():
         print(f"no {path.name}: well-known figures are left out")
         return
@@ -215,7 +218,9 @@ def _figure_rows(path: Path, predictor: ArtifactPredictor) -> Iterator[PageRow]:
     answers = predictor.predict(specs, [figure["device"] for figure in figures], coverage=COVERAGE)
     ends = np.array([(item.latency_s.value, item.latency_s.lower, item.latency_s.upper) for item in answers])
     bound = ape_pct(labels, np.array([max(item.breakdown.values()) for item in answers]))
-    yield PageRow(LABS.name, "well-known figures", Metrics.of(labels, *ends.T), float(bound.mean()))
+    yield PageRow(
+        LABS.name, "well-known peaks of products and streams", Metrics.of(labels, *ends.T), float(bound.mean())
+    )
 
 
 def _whole_model_rows(folder: Path, predictor: ArtifactPredictor) -> Iterator[PageRow]:

@@ -61,6 +61,7 @@ class ServingMemory(msgspec.Struct, frozen=True):
     device_b: Annotated[float | None, Meta(description="The device's memory; null where none is public")]
     usable_b: Annotated[float | None, Meta(description="What of it an engine takes")]
     sequences: Annotated[int | None, Meta(description="Sequences of the load's length that fit a replica's cache")]
+    host_b: Annotated[float, Meta(description="Bytes of its weights that are in the host's memory instead")] = 0.0
 
 
 class SpeculativeDecoding(msgspec.Struct, frozen=True):

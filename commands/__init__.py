@@ -42,7 +42,7 @@ TRAIN = {
     "mlir": Entry("train.train:train_mlir", "A model of whole MLIR programs."),
     "triton": Entry("train.train:train_triton", "A model of compiled Triton code."),
     "tuning": Entry("train.train:train_tuning", "Models that rank a compiler's choices."),
-    "calibrate": Entry("train.calibrate:calibrate", "Adapt a model to a device with 8 to 128 of its rows."),
+    "calibrate": Entry("train.calibrate:calibrate", "Adapt a model to a device with 8 to 1,000 of its rows."),
     "export-ops": Entry("train.train:export_ops", "Small models of operations, for compiler passes."),
 }
 EVALUATE = {"curve": Entry("train.evaluate:learning_curve", "How errors fall as more is measured.")}

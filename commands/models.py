@@ -88,6 +88,9 @@ def promote(
 
     A version is promoted in the registry, which then calls it champion; a directory needs no registry.
     """
+    with console.plain_errors("serve models promote", "train"):
+        from ..nightly.gate.promotion import pointer_or_none, record_promotion
+    before = pointer_or_none()
     if what.isdecimal() and not Path(what).exists():
         with _registry("promote") as registry:
             promoted = registry.promote(int(what))
@@ -95,6 +98,7 @@ def promote(
         from ..models.registry.registry import promote_directory
 
         promoted = promote_directory(Path(what))
+    record_promotion(promoted, before)
     if as_json:
         console.print_json({"champion": promoted.artifact, "version": promoted.version})
     console.note(

@@ -166,7 +166,8 @@ def serving_answer(answer: Service, price: float | None = None) -> llm_answers.S
         energy_per_token_j=known_interval(answer.energy_per_token_j),
         energy_per_request_j=known_interval(answer.energy_per_request_j), cost_per_million_tokens=known_interval(cost),
         memory=llm_answers.ServingMemory(
-            memory.weights_b, memory.cache_per_token_b, memory.activations_b, memory.device_b, memory.usable_b, answer.fitting
+            memory.weights_b, memory.cache_per_token_b, memory.activations_b, memory.device_b, memory.usable_b, answer.fitting,
+            memory.host_b,
         ),
         batch=answer.batch, preemptions=answer.preemptions, speculation=_speculation(answer.speculation),
         step_parts=dict(answer.parts), coverage=answer.coverage, notes=list(answer.notes),

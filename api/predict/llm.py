@@ -67,7 +67,7 @@ PLAN_FIELDS: Mapping[str, str] = {
 """Fields of a plan beside the model and `price_per_hour`."""
 FLEET_FIELDS: Mapping[str, str] = {
     name: kind for name, kind in PLAN_FIELDS.items()
-    if name not in ("input_tokens", "output_tokens", "concurrency", "cached", "host_experts")
+    if name not in ("input_tokens", "output_tokens", "concurrency", "cached")
 }  # fmt: skip
 """Fields of a fleet beside these and `sizes`."""
 MAX_FLEET_SIZES = 10_000

@@ -37,6 +37,7 @@ def fleet(
     speculate: plan.Guesses = None,
     acceptance: plan.Acceptance = None,
     draft: plan.Draft = None,
+    host_experts: plan.HostExperts = 0.0,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -44,10 +45,10 @@ def fleet(
     """Choose a mix of GPUs for requests of many sizes: kernelcast llm fleet MODEL --devices h100-sxm,l40s --gpus 16 --rate 20
     --sizes trace.csv --tpot 0.05 --price prices.yaml
 
-    An integer program chooses the replicas and which sizes each takes. It needs the extra `calibrate`.
+    An integer program chooses the replicas and which sizes each takes. It needs the extra `llm`.
     """
     known = console.read_catalogue(device_file)
-    with console.plain_errors("llm fleet", "calibrate"):
+    with console.plain_errors("llm fleet", "llm"):
         # First, so that a missing package is said before the sweeps.
         import scipy.optimize  # noqa: F401
 
@@ -65,7 +66,7 @@ def fleet(
             tpot_s=tpot, speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
             prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None,
             engines=console.words(engines), weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype,
-            power_budget_w=power_budget,
+            power_budget_w=power_budget, host_experts=host_experts,
         )  # fmt: skip
         answer = plan_fleet(ServingPredictor(load_predictor(console.model_dir(model), known)), question, buckets)
     if as_json:

@@ -52,6 +52,12 @@ Acceptance = Annotated[
 Draft = Annotated[
     str | None, typer.Option("--draft", metavar="MODEL", help="The model that guesses; default: n-grams, at no cost.")
 ]
+HostExperts = Annotated[
+    float,
+    typer.Option(
+        "--host-experts", metavar="SHARE", help="Share of the routed experts that is in the host's memory; with vLLM."
+    ),
+]
 PowerBudget = Annotated[
     float | None, typer.Option("--power-budget", metavar="W", help="Watts of all GPUs together; hosts are not in it.")
 ]
@@ -80,9 +86,7 @@ def plan(
     speculate: Guesses = None,
     acceptance: Acceptance = None,
     draft: Draft = None,
-    host_experts: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the routed experts that is in the host's memory.")
-    ] = 0.0,
+    host_experts: HostExperts = 0.0,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,

@@ -35,7 +35,7 @@ def calibrate(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Adapt a model to a device with 8 to 128 of its rows: kernelcast train calibrate --data few.parquet --out my-model.
+    """Adapt a model to a device with 8 to 1,000 of its rows: kernelcast train calibrate --data few.parquet --out my-model.
 
     `kernelcast measure suggest` says which cases to measure for it. Where `kernelcast measure machine` ran, its file has some
     already: --device-file my-gpu.yaml --descriptor my-gpu. Predictions for other devices do not change.

@@ -111,6 +111,27 @@ def promote_challenger(
     return Promotion(done.version, before.version or SHIPPED, "ok" if registry else "", message)
 
 
+def pointer_or_none(unreadable: str | None = None) -> Pointer:
+    """What serves; of a damaged pointer one to nothing, with `unreadable` as its version."""
+    try:
+        return pointer()
+    except ArtifactError:
+        return Pointer(None, unreadable)
+
+
+def record_promotion(done: Promoted, before: Pointer, devices: Catalogue | None = None) -> None:
+    """Write down that a model promoted by hand serves in place of `before`, so that `roll_back` goes back from it.
+
+    Raises:
+        SpecError: the ledger cannot be written.
+    """
+    book, known = Ledger(), devices or catalogue()
+    for each in (before, Pointer(done.artifact, done.version)):
+        _write_down(each, book, known)
+    if done.version != before.version and book.get(done.version) is not None:
+        book.promoted(done.version, before.version, _now())
+
+
 def roll_back(version: str | None = None, *, why: str) -> Promotion:
     """Have an earlier model serve again: the one of this version, or the one that served before the present one.
 
@@ -123,13 +144,8 @@ def roll_back(version: str | None = None, *, why: str) -> Promotion:
         ArtifactError: the model cannot be loaded; the model that serves keeps serving.
     """
     book = Ledger()
-    try:
-        now = pointer()
-    except ArtifactError:
-        # A damaged pointer is what going back to a named version mends.
-        if version is None:
-            raise
-        now = Pointer(None, "an unreadable pointer")
+    # A damaged pointer is what going back to a named version mends.
+    now = pointer() if version is None else pointer_or_none("an unreadable pointer")
     to = version or _predecessor(book, now)
     if to == (now.version or SHIPPED):
         raise SpecError(f"{to} serves already; see `kernelcast serve models history`", field="version")
@@ -196,10 +212,8 @@ def taken_back(why: str) -> Promotion:
 def _predecessor(book: Ledger, now: Pointer) -> str:
     entry = book.get(now.version)
     if entry is None or entry.previous is None:
-        raise SpecError(
-            f"nothing says what served before {now.version or SHIPPED}; name a version of `kernelcast serve models history`",
-            field="version",
-        )
+        named = "name a version of `kernelcast serve models history`" + (f" or `{SHIPPED}`" if now.version else "")
+        raise SpecError(f"nothing says what served before {now.version or SHIPPED}; {named}", field="version")
     return entry.previous
 
 

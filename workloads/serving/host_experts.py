@@ -1,10 +1,10 @@
 """Routed experts in the host's memory, for models that outgrow their GPUs: a step reads those that its tokens choose.
 
 vLLM leaves the weights named by `--cpu-offload-params` in pinned memory of the host, where kernels read them over PCI Express
-(its `model_executor/offloader/uva.py`). The experts of a layer take the longer of what they take from device memory and what
-the bytes of the chosen ones take over the slot. MoE-Lens (Yuan et al., arXiv 2504.09345) overlaps more: other kernels run
-meanwhile. `n` tokens that choose `k` of `e` experts evenly read a share 1 - (1 - k / e)^n of each layer's; where
-some experts are chosen more often than others, it is less.
+(its `model_executor/offloader/uva.py`): those of whole layers, until the bytes that it was given are full. The experts of such
+a layer take the longer of what they take from device memory and what the bytes of the chosen ones take over PCI Express.
+MoE-Lens (Yuan et al., arXiv 2504.09345) overlaps more: other kernels run meanwhile. `n` tokens that choose `k` of `e` experts
+evenly read a share 1 - (1 - k / e)^n of a layer's; where some experts are chosen more often than others, it is less.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def host_notes(share: float, size_b: float) -> list[str]:
     """What to know of an answer with a share of the experts, `size_b` bytes of each device, in the host's memory."""
     return [
         f"{100 * share:g} % of the experts are in the host's memory, {size_b / 1e9:.4g} GB for each device, and read over "
-        "its slot",
+        "PCI Express, at the same rate however many devices read",
         "experts are taken to be chosen evenly; the energy of the host's memory is not counted",
         f"no service with experts in the host's memory was measured: intervals are {UNMEASURED:g} times as wide",
     ]
@@ -94,8 +94,10 @@ class HostExpertSteps:
         Raises:
             SpecError: how fast the device reads its host's memory is not known.
         """
-        self.steps, self.resting_w = steps, steps.resting_w
-        size = share * weight_size_b(formats.experts) / link_b_per_s(device)
+        self.steps, self.resting_w, self.share = steps, steps.resting_w, share
+        # Groups whose experts are their own have a batch of their own.
+        self._groups = plan.dp if plan.ep == 1 else 1
+        size = weight_size_b(formats.experts) / link_b_per_s(device)
         self._whole_s = [
             (count * size * part.weights(facts.hidden, plan).experts, part.top_k / part.count)
             for count, part in _layers(facts)
@@ -119,9 +121,9 @@ class HostExpertSteps:
 
     def _waits_s(self, steps: Sequence[Step]) -> Floats:
         """What experts take beyond what they take from device memory, shape `(n,)`."""
-        tokens = np.array([step.tokens for step in steps], dtype=np.float64)
+        tokens = np.array([step.share(self._groups).tokens for step in steps], dtype=np.float64)
         read_s = sum(whole_s * (1 - (1 - chosen) ** tokens) for whole_s, chosen in self._whole_s)
-        return np.maximum(read_s - self.steps.parts(steps)["moe"], 0.0)
+        return self.share * np.maximum(read_s - self.steps.parts(steps)["moe"], 0.0)
 
 
 def _layers(facts: ModelFacts) -> list[tuple[int, Experts]]:

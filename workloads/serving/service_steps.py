@@ -12,7 +12,7 @@ from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import memory
-from ..architectures.step import NATIVE_AS, Formats, Step, weight_size_b
+from ..architectures.step import NATIVE_AS, WEIGHT_ONLY_B, Formats, Step, weight_size_b
 from .engine.profile import shipped_profile
 from .host_experts import HostExpertSteps
 from .request import ServingRequest, scheduler_name
@@ -109,7 +109,7 @@ def steps_of(predictor: ArtifactPredictor, request: ServingRequest, kernels: Ker
     if speculation.draft is not None:
         small, plan = speculation.draft, draft_plan(request.plan)
         formats = draft_formats(small, request.formats)
-        question = replace(request, facts=small, plan=plan, formats=formats, speculation=None)
+        question = replace(request, facts=small, plan=plan, formats=formats, speculation=None, host_experts=0.0)
         draft = service_steps(predictor, question, kernels)
     return SpeculativeSteps(target, draft, speculation.tokens)
 
@@ -168,6 +168,8 @@ def _conversion_s(request: ServingRequest, device: Device) -> float:
 def multiplies(device: Device, dtype: str) -> bool:
     """Whether a device's matrix units multiply a format, and not only another in its place."""
     name = NATIVE_AS.get(dtype, dtype)
+    if name in WEIGHT_ONLY_B:
+        return False
     try:
         return device.peak_flops_per_s(name, "matrix")[1] == name
     except SpecError:

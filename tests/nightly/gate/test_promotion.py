@@ -50,6 +50,18 @@ def test_rolling_back_step_by_step_to_the_shipped_model(home: Path, champion: Pa
     assert [what for _, what, _ in Ledger().served()] == ["promoted"] * 2 + ["rolled-back"] * 3
 
 
+def test_what_was_promoted_by_hand_has_a_way_back(home: Path, champion: Path, better: Path) -> None:
+    from kernelcast.cli import app
+
+    versions = [manifest_sha256(model)[:12] for model in (champion, better)]
+    for model in (champion, better, better):
+        done = CliRunner().invoke(app, ["serve", "models", "promote", str(model)])
+        assert done.exit_code == 0, done.output
+    assert [item.previous for item in Ledger().entries()] == ["shipped", versions[0]]
+    assert roll_back(why="try").version == versions[0]
+    assert roll_back(why="try").version == "shipped"
+
+
 @pytest.mark.parametrize(
     ("version", "said"),
     [("nonsense", "no model 'nonsense' is kept"), ("../..", "no model '../..' is kept"), ("", "nothing says"),

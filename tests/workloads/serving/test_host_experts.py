@@ -18,6 +18,8 @@ from kernelcast.workloads.architectures.plan import ParallelPlan
 from kernelcast.workloads.architectures.step import Formats, Step
 from kernelcast.workloads.serving.host_experts import LINK_SHARE, HostExpertSteps
 from kernelcast.workloads.serving.planning.plan_table import plan_rows
+from kernelcast.workloads.serving.planning.planner import plan_service
+from kernelcast.workloads.serving.planning.question import plan_question
 from kernelcast.workloads.serving.predict import ServingPredictor
 from kernelcast.workloads.serving.request import ServingRequest, serving_request
 from kernelcast.workloads.serving.speculation import UNMEASURED
@@ -59,17 +61,30 @@ def test_a_step_waits_for_the_experts_that_its_tokens_choose(share: float, plan:
     steps = HostExpertSteps(Steps(), MIXTRAL, A40, plan, Formats.of("bf16"), share)
     one, many = steps.seconds([Step.decode(1, 64), Step.decode(4096, 64)])[0]
     # 32 layers of 8 experts with three matrices of 4096 x 14336 in two bytes; one token chooses two of eight.
-    whole_s = share * 32 * 8 * 3 * 4096 * 14336 * 2 / plan.devices / (LINK_SHARE * 3.15e10)
-    assert many == pytest.approx(2 * MOE_S + whole_s)
-    assert one == pytest.approx(2 * MOE_S + whole_s / 4)
+    whole_s = 32 * 8 * 3 * 4096 * 14336 * 2 / plan.devices / (LINK_SHARE * 3.15e10)
+    assert many == pytest.approx((3 - share) * MOE_S + share * whole_s)
+    assert one == pytest.approx((3 - share) * MOE_S + share * whole_s / 4)
     parts = steps.parts([Step.decode(1, 64)])
     assert sum(part[0] for part in parts.values()) == pytest.approx(one)
     assert steps.energy_j([Step.decode(1, 64)])[0] > 9.0
 
 
 def test_a_step_that_reads_little_does_not_wait() -> None:
-    steps = HostExpertSteps(Steps(), MIXTRAL, A40, ParallelPlan(), Formats.of("bf16"), 1e-4)
+    slow = Steps()
+    slow.parts = lambda steps: {"moe": np.full(len(steps), 10.0)}  # type: ignore[method-assign]
+    steps = HostExpertSteps(slow, MIXTRAL, A40, ParallelPlan(), Formats.of("bf16"), 1.0)
     assert steps.seconds([Step.decode(1, 64)])[0] == 3 * MOE_S
+
+
+def test_groups_with_experts_of_their_own_read_what_their_own_tokens_choose() -> None:
+    steps = [Step.decode(2, 64)]
+    alone, shared = (
+        HostExpertSteps(Steps(), MIXTRAL, A40, plan, Formats.of("bf16"), 1.0).seconds(steps)[0][0]
+        for plan in (ParallelPlan(dp=2), ParallelPlan(dp=2, ep=2))
+    )
+    whole_s = 32 * 8 * 3 * 4096 * 14336 * 2 / (LINK_SHARE * 3.15e10)
+    assert alone == pytest.approx(2 * MOE_S + whole_s / 4)
+    assert shared == pytest.approx(2 * MOE_S + whole_s / 2 * (1 - 0.75**2))
 
 
 def test_a_service_has_room_waits_and_says_so(service: ServingPredictor) -> None:
@@ -88,6 +103,25 @@ def test_a_service_has_room_waits_and_says_so(service: ServingPredictor) -> None
         for item in map(service.predict, (fits, replace(fits, host_experts=0.0)))
     ]
     assert logs[0] == pytest.approx(UNMEASURED * logs[1])
+
+
+def test_a_dense_draft_guesses_for_a_model_with_experts_on_the_host(service: ServingPredictor) -> None:
+    draft = model_facts("meta-llama/Llama-3.2-1B")
+    guess = {"speculate": 3, "acceptance": 0.7, "draft": replace(draft, vocabulary=MIXTRAL.vocabulary)}
+    answer = service.predict(request(**guess))
+    assert answer.speculation is not None
+    assert answer.memory.host_b > 60e9
+
+
+def test_prompts_that_no_step_has_room_for_wait_in_closed_form_too(service: ServingPredictor) -> None:
+    question = plan_question(
+        MIXTRAL, ["a40"], service.predictor.devices, gpus=1, input_tokens=512, output_tokens=64, engines=["vllm"],
+        host_experts=0.75, weights=["bf16"],
+    )  # fmt: skip
+    answer = plan_service(service, question)
+    assert answer.split is None
+    for choice in answer.choices:
+        assert choice.plan.throughput_tok_s == pytest.approx(choice.service.throughput_tok_s.value, rel=0.35)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ that the simulation runs. In a closed loop of `n` sequences, spread evenly over 
 
     TPOT = decode(n, input + output / 2) + n / output · (what a prompt adds to the steps that compute it)
 
-where as many prompts share a step as start in one. Where guesses give a step `E` tokens of a sequence in the mean
+where as many prompts share a step as start in one. Where prompts and decoding share steps, no more run than steps have room for
+the prompts of. Where guesses give a step `E` tokens of a sequence in the mean
 (`Scheduling.tokens`), an answer takes `output / E` steps in place of `output`, and TPOT is a step's time over `E`. It is valid
 where the cache holds all `n`, lengths are alike and the load is long beside an answer; the opening burst is not in it, nor that
 requests answered together come back together, which makes prompts wait longer for each other.
@@ -14,7 +15,7 @@ requests answered together come back together, which makes prompts wait longer f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....features.errors import SpecError
 from .simulation import Scheduling
@@ -69,11 +70,19 @@ def static_batch(table: StepTable, batch: int, input_tokens: int, output_tokens:
 
 def closed_loop(table: StepTable, concurrency: int, input_tokens: int, output_tokens: int, how: Scheduling) -> Steady:
     """A closed loop in its steady state."""
-    context = input_tokens + output_tokens / 2
     steps = output_tokens / how.tokens
+    left = max(input_tokens - int(how.cached * input_tokens), 1)
+    if how.mixes:
+        # As many run as start answers for whose prompts steps have room beside them; by Little's law the others wait.
+        scored = how.guesses + 1
+        most = max(int((how.chunk + scored) / (left / steps + scored)), 1)
+        if concurrency > most:
+            service = closed_loop(table, most, input_tokens, output_tokens, how)
+            wait_s = (concurrency - most) * output_tokens / service.throughput_tok_s
+            return replace(service, ttft_s=service.ttft_s + wait_s)
+    context = input_tokens + output_tokens / 2
     beside = concurrency - 1 if how.mixes else 0
     decode_s, decode_j = (table.decoding(concurrency, energy=energy)(context) for energy in (False, True))
-    left = max(input_tokens - int(how.cached * input_tokens), 1)
     prompt_s = more_s = more_j = 0.0
     # As many prompts share a step as start in one, while it has room: what one adds depends on how many there are.
     budget = max(how.chunk - beside * (how.guesses + 1), 1)

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 
 from ...architectures.memory import memory
-from ...architectures.step import Step
+from ...architectures.step import WEIGHT_ONLY_B, Step
 from ..host_experts import PARAMETERS
 from ..request import ENGINES
 from .question import PlanQuestion
@@ -35,6 +35,11 @@ def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
     if chosen.replicas > 1:
         notes.append(
             f"start it {chosen.replicas} times, each on {setting.plan.devices} GPUs of its own, behind a balancer of load"
+        )
+    if setting.host_experts and (setting.formats.experts in WEIGHT_ONLY_B or quantised != shipped):
+        notes.append(
+            "vLLM takes experts to the host as the checkpoint names and stores them: give one whose experts are quantised, and "
+            "check the size in its log (Total CPU offloaded parameters)"
         )
     if setting.engine == "trtllm":
         options = ["enable_attention_dp: true"] if setting.plan.dp > 1 else []
@@ -71,7 +76,7 @@ def _vllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
         words += ["--speculative-config", json.dumps(by | {"num_speculative_tokens": guesses.tokens})]
     if share := chosen.setting.host_experts:
         host_b = memory(question.facts, Step.decode(1, 1), formats, plan, host_experts=share).host_b
-        words += ["--cpu-offload-gb", f"{host_b / 2**30:.1f}", "--cpu-offload-params", *PARAMETERS]
+        words += ["--cpu-offload-gb", f"{math.ceil(10 * host_b / 2**30) / 10:.1f}", "--cpu-offload-params", *PARAMETERS]
     return [
         *words, "--max-model-len", str(_length(question)), "--max-num-seqs", str(_sequences(chosen)),
         "--max-num-batched-tokens", str(chosen.chunk), "--gpu-memory-utilization", f"{ENGINES['vllm'].whole:g}",

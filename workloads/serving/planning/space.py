@@ -12,6 +12,7 @@ from ...architectures.plan import ParallelPlan
 from ...architectures.step import Formats
 from ..engine.collectives import INTERCONNECTS, MOST_DEVICES
 from ..host_experts import ENGINE as HOST_ENGINE
+from ..host_experts import link_b_per_s
 from ..service_steps import multiplies
 from ..speculation import Speculation
 from .question import VENDORS, PlanQuestion
@@ -111,6 +112,12 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
                 continue
             refusals.add("engine", reason, count=len(plans) * len(formats))
         each = len(formats) * len(engines)
+        try:
+            if question.host_experts:
+                link_b_per_s(device)
+        except SpecError as error:
+            refusals.add("links", str(error), count=len(plans) * each)
+            continue
         for plan in plans:
             try:
                 question.facts.check_plan(plan)
