@@ -150,9 +150,11 @@ def _trace(path: Path, cached: float, others: tuple[float | None, ...]) -> Load:
             "--output and --requests", field="trace",
         )  # fmt: skip
     table = read_table(path, frozenset())
-    if missing := [name for name in _TRACE if name not in table.column_names]:
+    # Tables of the other commands call lengths `input_tokens` and `output_tokens`.
+    columns = [next((one for one in (name, f"{name}_tokens") if one in table.column_names), None) for name in _TRACE]
+    if missing := [name for name, column in zip(_TRACE, columns, strict=True) if column is None]:
         raise SpecError(f"{path} has no column {', '.join(missing)}; needed are {', '.join(_TRACE)}", field="trace")
-    arrival_s, inputs, outputs = (table[name].to_pylist() for name in _TRACE)
+    arrival_s, inputs, outputs = (table[column].to_pylist() for column in columns)
     return Load.of_trace(arrival_s, inputs, outputs, cached)
 
 

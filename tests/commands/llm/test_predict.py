@@ -55,9 +55,10 @@ def test_a_full_cache_preempts_and_says_so(capsys: pytest.CaptureFixture[str]) -
     assert any("computed again" in note for note in answer["notes"])
 
 
-def test_a_trace_is_answered_by_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("names", ["input,output", "input_tokens,output_tokens"])
+def test_a_trace_is_answered_by_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str) -> None:
     trace, wrong = tmp_path / "trace.csv", tmp_path / "wrong.csv"
-    trace.write_text("arrival_s,input,output\n" + "\n".join(f"{0.5 * i},{256 + 64 * (i % 4)},{32}" for i in range(40)))
+    trace.write_text(f"arrival_s,{names}\n" + "\n".join(f"{0.5 * i},{256 + 64 * (i % 4)},{32}" for i in range(40)))
     wrong.write_text("arrival_s,input\n0,1\n1,1\n")
     ask = ("llm", "predict", "meta-llama/Llama-3.1-8B", "--device", "h100-sxm")
     assert main([*ask, "--trace", str(trace), "--gpus", "2", "--json"]) == 0
