@@ -135,8 +135,8 @@ def test_a_training_step_with_prices_and_what_could_be_won(run, config):
 
 
 def test_notes_of_every_device_are_shown(run):
-    done = run("estimate", "llama-3.1-8b", "--decode", "--batch", "8", "--context", "1024", "--weights", "fp8", "--device",
-               "h200", "--device", "mi300x")  # fmt: skip
+    done = run("estimate", "llama-3.1-8b", "--decode", "--batch", "1", "--context", "1024", "--weights", "fp8", "--device",
+               "h200", "--device", "b200")  # fmt: skip
     assert done.out.count("taken as unpacked") == 1
 
 
