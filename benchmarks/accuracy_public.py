@@ -201,7 +201,8 @@ def slice_metrics(item: Slice, group: Group, parts: Sequence[Scored]) -> Metrics
 def _figure_rows(path: Path, predictor: ArtifactPredictor) -> Iterator[PageRow]:
     """Well-known single figures: kernels in words, such as `gemm 8192 8192 8192 bf16`, of a kernel alone.
 
-    Device files have some of them as peaks, which no answer of a measured kernel reads.
+    They are not all unseen: device files have some as peaks, which no answer of a measured kernel reads, and `STREAM_SHARES` is
+    from the source of the streams.
     """
     if not path.exists():
         print(f"no {path.name}: well-known figures are left out")

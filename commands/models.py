@@ -86,11 +86,12 @@ def promote(
 ) -> None:
     """Make a model the one that serves: it is checked whole and copied, then the champion pointer moves to the copy.
 
-    A version is promoted in the registry, which then calls it champion; a directory needs no registry.
+    A version is promoted in the registry, which then calls it champion; a directory needs no registry. `serve models rollback`
+    goes back.
     """
     with console.plain_errors("serve models promote", "train"):
-        from ..nightly.gate.promotion import pointer_or_none, record_promotion
-    before = pointer_or_none()
+        from ..nightly.gate.promotion import readable_pointer, record_promotion
+    before = readable_pointer()
     if what.isdecimal() and not Path(what).exists():
         with _registry("promote") as registry:
             promoted = registry.promote(int(what))

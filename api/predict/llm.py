@@ -304,7 +304,7 @@ def _plan_question(root: Mapping[str, Any], values: dict[str, Any], catalogue: C
 
     question = naming_field(checked, paths=_OF_LISTS)
     count = times * naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())), paths=_PATHS)
-    if any(part.name == "moe" for _, part in facts.parts):
+    if facts.expert_layers:
         # Steps with experts take twice as long to estimate.
         count *= 2
     if count > MAX_SETTINGS:

@@ -151,9 +151,8 @@ def _trace(path: Path, cached: float, others: tuple[float | None, ...]) -> Load:
         )  # fmt: skip
     table = read_table(path, frozenset())
     # Tables of the other commands call lengths `input_tokens` and `output_tokens`.
-    present = set(table.column_names)
-    columns = [next(iter(sorted({name, f"{name}_tokens"} & present)), None) for name in _TRACE]
-    if missing := [name for name, column in zip(_TRACE, columns, strict=True) if column is None]:
+    columns = [name if name in table.column_names else f"{name}_tokens" for name in _TRACE]
+    if missing := [name for name, column in zip(_TRACE, columns, strict=True) if column not in table.column_names]:
         raise SpecError(f"{path} has no column {', '.join(missing)}; needed are {', '.join(_TRACE)}", field="trace")
     arrival_s, inputs, outputs = (table[column].to_pylist() for column in columns)
     return Load.of_trace(arrival_s, inputs, outputs, cached)

@@ -230,7 +230,7 @@ def _show(
     screen.print(Text.assemble((facts.name, "bold"), f": {size}, {facts.layers} layers"), soft_wrap=True)
     console.show_fact("step", str(first.step))
     words = [f"{formats.dtype}", f"weights {formats.weights}", f"cache {formats.kv}"]
-    if formats.experts != formats.weights and any(part.name == "moe" for _, part in facts.parts):
+    if formats.experts != formats.weights and facts.expert_layers:
         words.insert(2, f"experts {formats.experts}")
     console.show_fact("formats", ", ".join(words))
     if first.plan.devices > 1:

@@ -111,25 +111,30 @@ def promote_challenger(
     return Promotion(done.version, before.version or SHIPPED, "ok" if registry else "", message)
 
 
-def pointer_or_none(unreadable: str | None = None) -> Pointer:
-    """What serves; of a damaged pointer one to nothing, with `unreadable` as its version."""
+def readable_pointer(otherwise: str | None = None) -> Pointer:
+    """What serves; where the pointer is damaged nothing, with the version `otherwise`."""
     try:
         return pointer()
     except ArtifactError:
-        return Pointer(None, unreadable)
+        return Pointer(None, otherwise)
 
 
 def record_promotion(done: Promoted, before: Pointer, devices: Catalogue | None = None) -> None:
     """Write down that a model promoted by hand serves in place of `before`, so that `roll_back` goes back from it.
 
     Raises:
-        SpecError: the ledger cannot be written.
+        SpecError: the ledger cannot be written; the model before serves.
     """
     book, known = Ledger(), devices or catalogue()
-    for each in (before, Pointer(done.artifact, done.version)):
-        _write_down(each, book, known)
-    if done.version != before.version and book.get(done.version) is not None:
-        book.promoted(done.version, before.version, _now())
+    try:
+        for each in (before, Pointer(done.artifact, done.version)):
+            _write_down(each, book, known)
+        if done.version != before.version and book.get(done.version) is not None:
+            book.promoted(done.version, before.version, _now())
+    except SpecError:
+        # Without an entry in the ledger there is no way back from this model, so it does not stay.
+        point_back(before)
+        raise
 
 
 def roll_back(version: str | None = None, *, why: str) -> Promotion:
@@ -145,7 +150,7 @@ def roll_back(version: str | None = None, *, why: str) -> Promotion:
     """
     book = Ledger()
     # A damaged pointer is what going back to a named version mends.
-    now = pointer() if version is None else pointer_or_none("an unreadable pointer")
+    now = pointer() if version is None else readable_pointer("an unreadable pointer")
     to = version or _predecessor(book, now)
     if to == (now.version or SHIPPED):
         raise SpecError(f"{to} serves already; see `kernelcast serve models history`", field="version")

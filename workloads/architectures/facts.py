@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...features.errors import SpecError
 from .kernel_list import Part, Weights
 from .plan import ONE_DEVICE, ParallelPlan
+
+if TYPE_CHECKING:
+    from .layers.feed_forward import Experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,11 @@ class ModelFacts:
             for part in block.parts:
                 yield block.count, part
 
+    @property
+    def expert_layers(self) -> list[tuple[int, Experts]]:
+        """Mixtures of experts by kind, with how many layers have each; empty where there is none."""
+        return [(count, part) for count, part in self.parts if part.name == "moe"]  # type: ignore[misc]
+
     def encoder_alone(self) -> ModelFacts:
         """The encoder as a model of its own, every input of which has the encoder's positions.
 
@@ -148,7 +156,7 @@ class ModelFacts:
             raise SpecError(
                 f"{self.name} has an encoder beside its decoder; its layers are not split: pp 1", field="pp"
             )
-        if plan.ep > 1 and not any(part.name == "moe" for _, part in self.parts):
+        if plan.ep > 1 and not self.expert_layers:
             raise SpecError(f"{self.name} has no experts that ep {plan.ep} could share out; use ep 1", field="ep")
         for _, part in self.parts:
             part.check(plan)
@@ -183,9 +191,9 @@ class ModelFacts:
     def active_parameters(self) -> int:
         """Parameters that one token meets: of routed experts, its own alone."""
         idle = sum(
-            count * part.weights(self.hidden, ONE_DEVICE).experts * (1 - part.top_k / part.count)  # type: ignore[attr-defined]
-            for count, part in self.parts if part.name == "moe"
-        )  # fmt: skip
+            count * part.weights(self.hidden, ONE_DEVICE).experts * (1 - part.top_k / part.count)
+            for count, part in self.expert_layers
+        )
         return round(self.weights_of().total - idle)
 
     @property

@@ -10,7 +10,6 @@ evenly read a share 1 - (1 - k / e)^n of a layer's; where some experts are chose
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,10 +22,7 @@ from ..architectures.step import Formats, Step, weight_size_b
 from .speculation import UNMEASURED, Times
 from .steps import WAITING_SHARE
 
-if TYPE_CHECKING:
-    from ..architectures.layers.feed_forward import Experts
-
-ENGINE = "vllm"
+HOST_ENGINE = "vllm"
 """The engine that keeps experts, and nothing else, in the host's memory."""
 PARAMETERS = ("w13_weight", "w2_weight")
 """Names of its experts' weights, for `--cpu-offload-params`."""
@@ -43,7 +39,7 @@ def check_host_experts(share: float, facts: ModelFacts) -> None:
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
         raise SpecError(f"host_experts must be a share between 0 and 1, got {share!r}", field="host_experts")
-    if share and not _layers(facts):
+    if share and not facts.expert_layers:
         raise SpecError(
             f"{facts.name} has no experts that the host's memory could have; leave host_experts out",
             field="host_experts",
@@ -100,7 +96,7 @@ class HostExpertSteps:
         size = weight_size_b(formats.experts) / link_b_per_s(device)
         self._whole_s = [
             (count * size * part.weights(facts.hidden, plan).experts, part.top_k / part.count)
-            for count, part in _layers(facts)
+            for count, part in facts.expert_layers
         ]
         self._waiting_w = plan.devices * WAITING_SHARE * (device.fact("tdp_w") or np.nan)
 
@@ -124,8 +120,3 @@ class HostExpertSteps:
         tokens = np.array([step.share(self._groups).tokens for step in steps], dtype=np.float64)
         read_s = sum(whole_s * (1 - (1 - chosen) ** tokens) for whole_s, chosen in self._whole_s)
         return self.share * np.maximum(read_s - self.steps.parts(steps)["moe"], 0.0)
-
-
-def _layers(facts: ModelFacts) -> list[tuple[int, Experts]]:
-    """Layers with experts, by kind: how many, and the experts."""
-    return [(count, part) for count, part in facts.parts if part.name == "moe"]  # type: ignore[misc]

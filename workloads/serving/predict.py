@@ -27,7 +27,6 @@ from .steps import WAITING_SHARE, KernelEstimates
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
-HOST_ADVICE = ", or leave more experts to the host's memory (host_experts)"
 _SERVED = ("closed", "open")
 """Loads that come through a server; batches are given to the engine itself."""
 FULL_CACHE = 3.0
@@ -263,10 +262,11 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
         free_b = engine.whole * holds.device_b - others_b
         room_b = engine.of_free * free_b if engine.of_free < 1 else free_b
         if room_b <= 0:
+            other = ", or more experts on the host (host_experts)" if request.facts.expert_layers else ""
             raise SpecError(
                 f"{request.facts.name} with weights {request.formats.weights} takes {holds.weights_b / 1e9:.4g} GB of each "
                 f"{device.title} under {plan}, of {engine.whole * holds.device_b / 1e9:.4g} GB that {request.engine} uses; use "
-                f"more devices (tp, pp), smaller weights{HOST_ADVICE if _has_experts(request) else ''}", field="memory",
+                f"more devices (tp, pp) or smaller weights{other}", field="memory",
             )  # fmt: skip
         if holds.cache_per_sequence_b:
             room = longest * room_b / holds.cache_per_sequence_b * plan.dp
@@ -276,10 +276,6 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
         ahead=engine.ahead, guesses=guesses, tokens=tokens,
     )  # fmt: skip
     return load, how, holds
-
-
-def _has_experts(request: ServingRequest) -> bool:
-    return any(part.name == "moe" for _, part in request.facts.parts)
 
 
 def arrivals_of(load: Load, how: Scheduling) -> Arrivals:

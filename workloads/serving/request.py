@@ -12,8 +12,7 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ONE_DEVICE, ParallelPlan
 from ..architectures.step import Formats
-from .host_experts import ENGINE as HOST_ENGINE
-from .host_experts import check_host_experts
+from .host_experts import HOST_ENGINE, check_host_experts
 from .speculation import Speculation, speculation_of
 
 MAX_TOKENS = 10_000_000
@@ -279,7 +278,7 @@ class ServingRequest:
 
     @property
     def is_like_measured(self) -> bool:
-        """Whether services like it were measured, of which there are none that guess or read the host's memory."""
+        """Whether services like it were measured: none was that guesses tokens or has experts in the host's memory."""
         return self.speculation is None and not self.host_experts
 
     @property

@@ -100,10 +100,10 @@ def steps_of(predictor: ArtifactPredictor, request: ServingRequest, kernels: Ker
         SpecError: the plan cannot split the model.
     """
     target: Times = service_steps(predictor, request, kernels)
-    speculation, device = request.speculation, predictor.devices.get(request.device)
     if request.host_experts:
+        device = predictor.devices.get(request.device)
         target = HostExpertSteps(target, request.facts, device, request.plan, request.formats, request.host_experts)
-    if speculation is None:
+    if (speculation := request.speculation) is None:
         return target
     draft: Times | None = None
     if speculation.draft is not None:
@@ -145,9 +145,8 @@ def service_steps(
         )
 
     formats, device = request.formats, predictor.devices.get(request.device)
-    has_experts = any(part.name == "moe" for _, part in request.facts.parts)
     unquantised = None
-    if has_experts and formats.experts != formats.dtype and multiplies(device, formats.experts):
+    if request.facts.expert_layers and formats.experts != formats.dtype and multiplies(device, formats.experts):
         unquantised = times(replace(formats, experts=formats.dtype))
     share = weight_size_b(formats.experts) / weight_size_b(formats.dtype)
     return ServiceSteps(times(formats), unquantised, share, _resting_w(device), _conversion_s(request, device))

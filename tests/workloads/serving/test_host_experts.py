@@ -30,16 +30,19 @@ MOE_S = 0.01
 
 
 class Steps:
-    """Steps of 30 ms, of which experts take 10."""
+    """Steps of 30 ms, of which experts take 10 unless said otherwise."""
 
     resting_w = 50.0
+
+    def __init__(self, moe_s: float = MOE_S) -> None:
+        self.moe_s = moe_s
 
     def seconds(self, steps: Sequence[Step]) -> tuple[Floats, Floats, Floats]:
         value = np.full(len(steps), 3 * MOE_S)
         return value, 0.5 * value, 2 * value
 
     def parts(self, steps: Sequence[Step]) -> dict[str, Floats]:
-        return {"moe": np.full(len(steps), MOE_S), "gemm": np.full(len(steps), 2 * MOE_S)}
+        return {"moe": np.full(len(steps), self.moe_s), "gemm": np.full(len(steps), 2 * MOE_S)}
 
     def energy_j(self, steps: Sequence[Step]) -> Floats:
         return np.full(len(steps), 9.0)
@@ -70,9 +73,7 @@ def test_a_step_waits_for_the_experts_that_its_tokens_choose(share: float, plan:
 
 
 def test_a_step_that_reads_little_does_not_wait() -> None:
-    slow = Steps()
-    slow.parts = lambda steps: {"moe": np.full(len(steps), 10.0)}  # type: ignore[method-assign]
-    steps = HostExpertSteps(slow, MIXTRAL, A40, ParallelPlan(), Formats.of("bf16"), 1.0)
+    steps = HostExpertSteps(Steps(moe_s=10.0), MIXTRAL, A40, ParallelPlan(), Formats.of("bf16"), 1.0)
     assert steps.seconds([Step.decode(1, 64)])[0] == 3 * MOE_S
 
 

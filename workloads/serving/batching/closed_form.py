@@ -6,8 +6,8 @@ that the simulation runs. In a closed loop of `n` sequences, spread evenly over 
 
     TPOT = decode(n, input + output / 2) + n / output · (what a prompt adds to the steps that compute it)
 
-where as many prompts share a step as start in one. Where prompts and decoding share steps, no more run than steps have room for
-the prompts of. Where guesses give a step `E` tokens of a sequence in the mean
+where as many prompts share a step as start in one. Where prompts and decoding share steps, no more sequences run than
+start while steps have room for their prompts. Where guesses give a step `E` tokens of a sequence in the mean
 (`Scheduling.tokens`), an answer takes `output / E` steps in place of `output`, and TPOT is a step's time over `E`. It is valid
 where the cache holds all `n`, lengths are alike and the load is long beside an answer; the opening burst is not in it, nor that
 requests answered together come back together, which makes prompts wait longer for each other.

@@ -120,6 +120,7 @@ def plan_service(
     }
     return PlanAnswer(
         question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(items)),
+        # Workers of prompts would read the experts for one prompt at a time.
         tuple(by_gpus.values()), None if question.host_experts else best_split(service, question, replicas),
     )  # fmt: skip
 

@@ -11,8 +11,7 @@ from ...architectures.estimate import formats_of
 from ...architectures.plan import ParallelPlan
 from ...architectures.step import Formats
 from ..engine.collectives import INTERCONNECTS, MOST_DEVICES
-from ..host_experts import ENGINE as HOST_ENGINE
-from ..host_experts import link_b_per_s
+from ..host_experts import HOST_ENGINE, link_b_per_s
 from ..service_steps import multiplies
 from ..speculation import Speculation
 from .question import VENDORS, PlanQuestion
@@ -148,7 +147,6 @@ def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:
     gpus = question.gpus
     most = min(gpus, 2 * MOST_DEVICES)
     sizes = [size for size in range(1, most + 1) if size & (size - 1) == 0 or gpus % size == 0]
-    has_experts = any(part.name == "moe" for _, part in question.facts.parts)
     for stages in (size for size in sizes if size <= MAX_STAGES):
         for ranks in sizes:
             devices = stages * ranks
@@ -156,7 +154,7 @@ def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:
             if devices > gpus or (question.concurrency is None and question.rate is None and gpus % devices):
                 continue
             yield ParallelPlan(tp=ranks, pp=stages)
-            if has_experts and ranks > 1:
+            if question.facts.expert_layers and ranks > 1:
                 yield ParallelPlan(tp=ranks, pp=stages, ep=ranks)
                 yield ParallelPlan(dp=ranks, pp=stages, ep=ranks)
 
