@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...features.batch.cases import Floats, Indices
+from ...features.batch.cases import Cases, Floats, Indices
 from ...features.batch.category import (
     NO_THREADS,
     CaseCategory,
@@ -18,7 +18,6 @@ from ...features.batch.category import (
     measured_label,
     thread_label,
 )
-from ...features.cost.device_limits import call_floor_s
 from ...features.errors import listed
 from ...features.kernel import KernelFamily, get_family
 from ...features.vector.extract import CategoryFeatures
@@ -30,6 +29,7 @@ from ..family_model.family_regressor import CategoryInputs, Source, covered_targ
 from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
 from ..family_model.utilisation import POWERED_KIND
 from ..family_model.vector_products import unknown_sides
+from .floors import log_call_s, log_column_s, log_rows_s
 from .prediction import HOST_S, MOST_PASSES
 
 SCALED_BOUND = "scaled bound"
@@ -93,7 +93,8 @@ class RecordColumns:
         limit_w: Power limits.
         memory_b: Bytes of memory.
         learned: Whether a learned model applies.
-        log_floor_s: ln of the least time of a call that the device file says, -inf where it says none.
+        log_call_s: ln of the least time of a call that the device file says, -inf where it says none.
+        log_column_s: ln of the least time that a block takes for a column of its row, -inf where rows are not a block's.
         least_alignment: Least common alignment of measured products.
         most_alignment: Most common alignment of them.
         unknown_vectors: Along which sides products with a vector were never measured, shape `(2, n)`.
@@ -103,7 +104,8 @@ class RecordColumns:
     limit_w: Floats
     memory_b: Floats
     learned: Floats
-    log_floor_s: Floats
+    log_call_s: Floats
+    log_column_s: Floats
     least_alignment: Floats
     most_alignment: Floats
     unknown_vectors: Floats
@@ -119,8 +121,12 @@ class RecordColumns:
     @classmethod
     def of_rows(cls, table: Floats) -> RecordColumns:
         """The columns in the rows of a table, in the order of the attributes."""
-        limit_w, memory_b, learned, log_floor_s, least, most = table[:6]
-        return cls(limit_w, memory_b, learned, log_floor_s, least, most, table[6:8], table[8:])
+        return cls(*table[:7], table[7:9], table[9:])
+
+    def log_floor_s(self, cases: Cases) -> Floats:
+        """Ln of the times below which no answer falls, beside the bounds on paper, shape `(n,)` or `(1,)`."""
+        log_rows = log_rows_s(cases, self.log_column_s, self.largest_sizes[-1])
+        return self.log_call_s if log_rows is None else np.maximum(self.log_call_s, log_rows)
 
 
 class ScoreRows(dict[float, Floats]):
@@ -194,8 +200,9 @@ class CategoryRecord:
         limit_w, idle_w = power_limits_of(device)
         memory_b = device.fact("memory_b") or math.inf
         numbers = np.array(
-            [limit_w, memory_b, support.is_learned, _log_call_floor_s(inputs.features, support), *support.alignments,
-             *support.unknown_vectors, *support.largest_sizes]
+            [limit_w, memory_b, support.is_learned, log_call_s(inputs.features, support.own_regime["latency"] == "seen"),
+             log_column_s(model.schema.family, inputs.features), *support.alignments, *support.unknown_vectors,
+             *support.largest_sizes]
         )  # fmt: skip
         columns = RecordColumns.of_rows(numbers[:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})
@@ -205,20 +212,6 @@ class CategoryRecord:
             model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w, host_s)
         )
         return cls(inputs, sources, support, support.notes, adaptations, numbers, columns, scores)
-
-
-def _log_call_floor_s(features: CategoryFeatures, support: TrainingSupport) -> float:
-    """Ln of the least time of the category's calls that its device file says.
-
-    What launches a call is the host's business, and no other device tells it: vLLM's block-scaled fp8 products take at least
-    50 µs beside an H200's host, 150 beside a B200's, 257 beside a Grace. Where the like was measured on the device, rows say
-    it.
-    """
-    read = features.read
-    if read.timing != "call" or support.own_regime["latency"] == "seen":
-        return -math.inf
-    floor_s = call_floor_s(features.device, read.impl, read.dtype)
-    return math.log(floor_s) if floor_s else -math.inf
 
 
 def training_support(
