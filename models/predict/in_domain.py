@@ -121,7 +121,8 @@ class RecordColumns:
     @classmethod
     def of_rows(cls, table: Floats) -> RecordColumns:
         """The columns in the rows of a table, in the order of the attributes."""
-        return cls(*table[:7], table[7:9], table[9:])
+        limit_w, memory_b, learned, log_call, log_column, least, most = table[:7]
+        return cls(limit_w, memory_b, learned, log_call, log_column, least, most, table[7:9], table[9:])
 
     def log_floor_s(self, cases: Cases) -> Floats:
         """Ln of the times below which no answer falls, beside the bounds on paper, shape `(n,)` or `(1,)`."""
