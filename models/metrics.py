@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..features.batch.cases import Cases, Floats, Strings
-from .family_model.intervals import SURE_POWER_S
+from .family_model.utilisation import SURE_POWER_S
 
 Mask = npt.NDArray[np.bool_]
 
@@ -183,7 +183,7 @@ def size_bands(measured_s: Floats) -> Strings:
 
 
 def power_bands(measured_s: Floats) -> Strings:
-    """Whether each kernel ran long enough for its power to be trusted (`intervals.SURE_POWER_S`), in words."""
+    """Whether each kernel ran long enough for its power to be trusted (`utilisation.SURE_POWER_S`), in words."""
     return np.where(measured_s < SURE_POWER_S, *POWER_BANDS)
 
 

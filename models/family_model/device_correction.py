@@ -26,11 +26,12 @@ from .device_transfer import ANALYTIC, FREE
 from .domain import Domain
 from .family_regressor import FamilyRegressor, Query
 from .gaussian_process import Points, Process
-from .intervals import SURE_POWER_S, Scores, student_scores
+from .intervals import Scores, student_scores
 from .nearby_rows import Method, NearbyRows
+from .utilisation import SURE_POWER_S
 
 _MOST_DOUBT = 4.0
-"""How many times the noise of a long kernel's power that of the shortest has; see `intervals.SURE_POWER_S`."""
+"""How many times the noise of a long kernel's power that of the shortest has; see `utilisation.SURE_POWER_S`."""
 
 
 _USUAL_LOG_S, _LOG_SPREAD_S = math.log(1e-4), 3.0

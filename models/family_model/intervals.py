@@ -42,14 +42,18 @@ NO_EVIDENCE_FACTOR = 4.0
 Public tables give errors of 25–115 % for a new architecture where seen devices give 5–8 %: a factor of 5 to 15 in error,
 of about 4 in the scores once the scale model has widened what it can."""
 
-
 NEAR_DUPLICATE = "near_duplicate"
 """Scores of devices of which another edition of the chip was measured; between these and strangers, intervals lie between."""
+
+
+def scores_name(regime: str, kind: str) -> str:
+    """The name of a regime's scores of one kind of device, beside those of all: CPUs left out err by thrice what GPUs do."""
+    return f"{regime} {kind}"
+
 
 _DUPLICATE_FACTOR = 0.6
 """What intervals of such a device are of a stranger's, where training had no two editions of a chip. Of an A100 with 80 GB,
 predicted from one with 40, public tables show errors of 2–12 % in three families of four, where strangers show 17–25 %."""
-
 
 _LOG_ERROR_OUTSIDE = 0.06
 """Standard deviation of ln that every doubling of an interval outside the domain adds on measured devices: scales learned
@@ -67,13 +71,14 @@ variances add: other labs' products, whose intervals held 99 to 100 %, then hold
 _MAX_LOG_WIDTH = 50.0
 """Keeps an absurdly wide upper end finite."""
 
-
 _LEAST_SIZE, _MOST_SIZE = 0.004, 2.0
 """Sizes of log errors: none is smaller than repeats of a measurement differ, or of any use beyond."""
 
 _COMMON_SIZES = 0.9
 """Share of the rows of devices left out whose error sizes are told apart. The largest, of a dtype or a source that few devices
 have, made intervals of two orders of magnitude."""
+
+_EXPONENTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +99,19 @@ class Scores:
     largest_size: float = _MOST_SIZE
 
     @classmethod
-    def narrowest(cls, errors: Floats, sizes: Floats) -> Scores:
-        """The scores of errors with modelled sizes, shape `(n,)` each, whose median interval of 90 % is narrowest."""
+    def sharpest(cls, errors: Floats, sizes: Floats) -> Scores:
+        """The scores of errors with modelled sizes, shape `(n,)` each, whose intervals of 90 % have the least mean interval
+        score: the width and 2 / 0.1 of what errors lie outside by (Gneiting & Raftery, JASA 2007, section 6.2), of log errors.
+        """
         largest = float(np.quantile(sizes, _COMMON_SIZES))
         sizes = np.minimum(sizes, largest)
-        tried = [
-            replace(cls.of(errors / sizes**share), exponent=share, largest_size=largest) for share in (0.0, 0.5, 1.0)
-        ]
-        ends = [np.multiply.outer(scores.bounds(0.9), sizes**scores.exponent) for scores in tried]
-        widths = [float(np.median(np.exp(high) - np.exp(low))) for low, high in ends]
-        return tried[int(np.argmin(widths))]
+        tried = [replace(cls.of(errors / sizes**share), exponent=share, largest_size=largest) for share in _EXPONENTS]
+        mean = []
+        for scores in tried:
+            low, high = np.multiply.outer(scores.bounds(0.9), sizes**scores.exponent)
+            outside = np.maximum(low - errors, 0.0) + np.maximum(errors - high, 0.0)
+            mean.append(float((high - low + 2.0 / 0.1 * outside).mean()))
+        return tried[int(np.argmin(mean))]
 
     @classmethod
     def of(cls, scores: Floats, exponent: float = 1.0) -> Scores:
@@ -131,12 +139,8 @@ class Scores:
     def to_json(self) -> dict[str, Any]:
         """Plain data for the manifest."""
         quantiles = [round(float(q), 6) for q in self.quantiles]
-        return {
-            "quantiles": quantiles,
-            "n": self.n,
-            "exponent": self.exponent,
-            "largest_size": round(self.largest_size, 6),
-        }
+        largest = round(self.largest_size, 6)
+        return {"quantiles": quantiles, "n": self.n, "exponent": self.exponent, "largest_size": largest}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Scores:
@@ -193,7 +197,7 @@ def log_scale_target(errors: Floats) -> Floats:
 
 
 def scale_of(log_scale: Floats) -> Floats:
-    """Scale from the scale model's answer, held within limits so that one odd leaf cannot give an absurd interval."""
+    """Scale from the scale model's answer, within limits so that one odd leaf cannot give an absurd interval."""
     return np.clip(np.exp(log_scale), _LEAST_SIZE, _MOST_SIZE)
 
 
@@ -273,13 +277,16 @@ class TargetColumns:
         return Interval(float(self.value[i]), float(self.lower[i]), float(self.upper[i]))
 
 
-def score_row(scores: Mapping[str, Scores], regime: str, coverage: float, has_kernels: bool) -> tuple[float, ...]:
+def score_row(
+    scores: Mapping[str, Scores], regime: str, kind: str, coverage: float, has_kernels: bool
+) -> Sequence[float]:
     """What intervals of a category take from the scores of its target: what `interval_ends` reads.
 
-    `has_kernels` says whether the target is a time of kernels that libraries choose by size.
+    `kind` is that of the device; `has_kernels` says whether the target is a time of kernels that libraries choose by size.
     """
-    chosen = scores[regime if regime in scores else "seen"]
-    duplicate = scores[NEAR_DUPLICATE] if NEAR_DUPLICATE in scores else chosen.widened(_DUPLICATE_FACTOR)
+    chosen = next(scores[name] for name in (scores_name(regime, kind), regime, "seen") if name in scores)
+    duplicates = [scores[name] for name in (scores_name(NEAR_DUPLICATE, kind), NEAR_DUPLICATE) if name in scores]
+    duplicate = duplicates[0] if duplicates else chosen.widened(_DUPLICATE_FACTOR)
     normal = NormalDist().inv_cdf((1.0 + coverage) / 2.0)
     # Beyond what was measured errors grow, small as they were inside; of devices never measured that is in the scores.
     growth, jump = (
@@ -371,10 +378,6 @@ def _product(latency: Sequence[Any], power: Sequence[Any]) -> tuple[Any, Any, An
 
     return value, value * np.exp(-both(0, 1)), value * np.exp(both(2, 0))
 
-
-SURE_POWER_S = 333e-6
-"""From this kernel time on, power read every 100 ms is trustworthy; of shorter kernels it does not reproduce between
-frameworks (public H200 and B200 tables: 40–53 % apart below 30 µs)."""
 
 _IDLE_SHARE = 0.05
 """Least power as a share of the limit where a device's idle power is not known: idle data-centre GPUs draw 6–17 % of

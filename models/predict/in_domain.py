@@ -142,6 +142,7 @@ class ScoreRows(dict[float, Floats]):
         model: FamilyModel,
         regimes: Mapping[str, str],
         adaptations: Mapping[str, Adaptation],
+        kind: str,
         numbers: Sequence[float],
     ) -> None:
         super().__init__()
@@ -152,6 +153,7 @@ class ScoreRows(dict[float, Floats]):
             # Energy is as novel as the more novel of the two it is made of.
             self._regimes["energy"] = max(regimes["latency"], regimes["power"], key=REGIMES.index)
         self._adaptations = adaptations
+        self._kind = kind
         family = get_family(model.schema.family)
         self._has_kernels = family.by_row or family.tiles is not None
 
@@ -162,7 +164,7 @@ class ScoreRows(dict[float, Floats]):
             # Energy on an adapted device is put together from the other two afterwards.
             if regime == "adapted" and target in self._adaptations:
                 scores = {regime: self._adaptations[target].scores}
-            numbers += score_row(scores, regime, coverage, self._has_kernels and target != "power")
+            numbers += score_row(scores, regime, self._kind, coverage, self._has_kernels and target != "power")
         if len(self) >= _MAX_COVERAGES:
             self.clear()
         return self.setdefault(coverage, np.array(numbers, dtype=np.float64))
@@ -209,9 +211,8 @@ class CategoryRecord:
         adaptations = model.adaptations.get(inputs.features.category.device, {})
         is_bounded = support.is_unseen and device.kind == "gpu" and model.schema.family in MOST_PASSES
         host_s = HOST_S if is_bounded else math.inf
-        scores = ScoreRows(
-            model, support.answer_regime, adaptations, (support.is_learned, support.novelty, limit_w, idle_w, host_s)
-        )
+        own = (support.is_learned, support.novelty, limit_w, idle_w, host_s)
+        scores = ScoreRows(model, support.answer_regime, adaptations, device.kind, own)
         return cls(inputs, sources, support, support.notes, adaptations, numbers, columns, scores)
 
 

@@ -23,7 +23,7 @@ from ...features.vector.schema import scale_free_columns
 from ..engine.runtime import Runtime, mask_device_features
 from ..family_model.device_transfer import TransferEstimate, transfer
 from ..family_model.family_regressor import FamilyRegressor, distance, near_duplicate
-from ..family_model.intervals import NEAR_DUPLICATE, NO_EVIDENCE_FACTOR, Scores, log_scale_target, scale_of
+from ..family_model.intervals import NEAR_DUPLICATE, NO_EVIDENCE_FACTOR, Scores, log_scale_target, scale_of, scores_name
 from ..regressor import Matrix, Problem, Regressor
 from ..regressors.xgboost import QUICK, fit_scale
 from .fitting import MIN_ROWS, Answers, Fit, TrainingTable, fit, log_errors
@@ -126,18 +126,36 @@ def calibrate_intervals(
         known = np.flatnonzero(~np.isnan(away))
         # Power known on one device only cannot be left out: the guess above stands.
         if len(known):
-            away_sizes = error_sizes(graph, mask_device_features(x[known], table.features.schema))
+            sizes = error_sizes(graph, mask_device_features(x[known], table.features.schema))
             is_near = left_out.same_duplicate[known] >= _NEAR
-            for name, of_kind in (("unseen_device", ~is_near), (NEAR_DUPLICATE, is_near)):
-                if of_kind.sum() >= MIN_ROWS:
-                    scores[name] = Scores.narrowest(away[known][of_kind], away_sizes[of_kind])
-            if NEAR_DUPLICATE in scores:
-                editions = len(np.unique(table.rows.cases.device[known][is_near]))
-                scores[NEAR_DUPLICATE] = scores[NEAR_DUPLICATE].widened(_for_few(editions))
+            devices = table.rows.cases.device[known]
+            scores |= _left_out_scores(away[known], sizes, is_near, devices, left_out.kind[known])
     if target == "latency":
         ratio = table.log_labels["latency"] - table.log_bound
         scores["unseen_kind"] = Scores.of(ratio - np.median(ratio), exponent=0.0)
     return IntervalCalibration(scores, graph)
+
+
+def _left_out_scores(errors: Floats, sizes: Floats, is_near: Any, devices: Any, kinds: Any) -> dict[str, Scores]:
+    """Scores of devices left out: of all, and of each kind of device where there are two, by their names.
+
+    Args:
+        errors: ln(measured / answered), shape `(n,)` like the rest.
+        sizes: Modelled sizes of the errors.
+        is_near: Whether another edition of the device stayed.
+        devices: The device of each row.
+        kinds: Its kind.
+    """
+    scores: dict[str, Scores] = {}
+    for regime, of_regime in (("unseen_device", ~is_near), (NEAR_DUPLICATE, is_near)):
+        names = {regime: of_regime}
+        if len(of_kind := np.unique(kinds[of_regime]).tolist()) > 1:
+            names |= {scores_name(regime, kind): of_regime & (kinds == kind) for kind in of_kind}
+        for name, rows in names.items():
+            if rows.sum() >= MIN_ROWS:
+                few = _for_few(len(np.unique(devices[rows]))) if regime == NEAR_DUPLICATE else 1.0
+                scores[name] = Scores.sharpest(errors[rows], sizes[rows]).widened(few)
+    return scores
 
 
 def _for_few(devices: int) -> float:
@@ -169,11 +187,13 @@ class DeviceHoldout:
         shift: What was added to the answers.
         same_duplicate: How nearly another device, measured with the same impl, is a duplicate of the row's, from 0 to 1, shape
             `(n,)`.
+        kind: The kind of each row's device, shape `(n,)`.
     """
 
     answers: Answers
     shift: float
     same_duplicate: Floats
+    kind: npt.NDArray[np.str_]
 
 
 def measured_by_target(table: TrainingTable, rows: Any = slice(None)) -> dict[str, dict[str, int]]:
@@ -252,7 +272,7 @@ def device_holdout_answers(
     answers["latency"] = np.maximum(answers["latency"] + shift * (1.0 - alone), table.log_bound)
     if "power" in answers:
         answers["power"] = np.minimum(answers["power"], 0.0)
-    return DeviceHoldout(answers, shift, same)
+    return DeviceHoldout(answers, shift, same, kinds)
 
 
 def _answers(

@@ -19,7 +19,7 @@ from kernelcast.models.evaluation.evaluation import evaluate
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.predict.prediction import TARGETS, Predictions
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
-from kernelcast.models.training.labelled_cases import LabelledCases
+from kernelcast.models.training.labelled_cases import LabelledCases, joined
 
 A100, H100, T4, MI100, CPU = (
     "nvidia-a100-sxm-80gb", "nvidia-h100-sxm-80gb", "nvidia-t4", "amd-mi100", "amd-epyc-9005-vm-2c",
@@ -217,6 +217,25 @@ def test_one_device_alone_still_gives_wider_intervals_elsewhere(made_up: MadeUp,
     alone = train([made_up(200, devices=(A100,), power=0.0)]).families["gemm"].targets["latency"].scores
     low, high = alone["seen"].bounds(0.9)
     assert alone["unseen_device"].bounds(0.9) == pytest.approx((4 * low, 4 * high))
+
+
+def test_cpus_that_err_do_not_widen_intervals_of_gpus(made_up: MadeUp, train: Train, tmp_path: Path) -> None:
+    """One more CPU among the devices left out once made half as many again of the intervals on GPUs wider than a factor of 5."""
+    cpus = ("intel-xeon-platinum-8380", "amd-epyc-7763")
+    gpus, noisy = made_up(200, power=0.0), made_up(200, devices=cpus, power=0.0, noise=1.0, seed=1)
+    artifact = train([joined([gpus, noisy])])
+    scores = artifact.families["gemm"].targets["latency"].scores
+    assert not {"unseen_device gpu", "unseen_device cpu"} - scores.keys()
+    save_artifact(artifact, tmp_path / "model")
+    predictor = load_predictor(tmp_path / "model")
+    specs = [KernelSpec.of("gemm", "fp16", m=size, n=size, k=size) for size in (64, 512, 4096)]
+    gpu, cpu = (
+        [answer.latency_s.upper / answer.latency_s.lower for answer in predictor.predict(specs, [device] * 3)]
+        for device in ("nvidia-l4", "amd-epyc-9654")
+    )
+    assert max(gpu) < min(cpu)
+    alone = train([gpus]).families["gemm"].targets["latency"].scores
+    assert not {"unseen_device gpu", "unseen_device cpu"} & alone.keys()
 
 
 def test_power_known_on_one_device_only_trains(made_up: MadeUp, train: Train) -> None:
