@@ -39,6 +39,11 @@ _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
 
+def core_count() -> int:
+    """Cores that this process may use: of a container or under `taskset`, fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class ChildLostError(Exception):
     """The process is gone. The message is a predicate to put behind its name, such as "took longer than 5 s"."""
 

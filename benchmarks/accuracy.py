@@ -31,8 +31,8 @@ from kernelcast.models.evaluation.scoring import LOWER_BOUND, Scored
 from kernelcast.models.family_model.artifact import read_manifest
 from kernelcast.models.metrics import Metrics
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.models.regressor import training_threads
 from kernelcast.models.training.labelled_cases import LabelledCases, labelled_tables
+from kernelcast.process import core_count
 
 ROOT = Path(__file__).parents[1]
 SHIPPED_MODEL = ROOT / "models" / "pretrained" / "kernels"
@@ -109,7 +109,7 @@ def own_rows(tables: Sequence[LabelledCases]) -> tuple[list[AccuracySplit], list
     """Errors on own rows by models that were trained on the others, for the service and for the page."""
     splits, rows = [], []
     for held_out, title in HELD_OUT.items():
-        with ThreadPoolExecutor(training_threads()) as pool:
+        with ThreadPoolExecutor(core_count()) as pool:
             scored = [part for parts in pool.map(partial(_scored, held_out), tables) for part in parts]
         bounds = {part.family: part.metrics().mean_ape_pct for part in scored if part.regressor == LOWER_BOUND}
         answers = [part for part in scored if part.regressor != LOWER_BOUND]

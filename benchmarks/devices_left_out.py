@@ -15,10 +15,11 @@ import numpy as np
 from kernelcast.datasets.shipped import read_shipped, shipped_families
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import families
-from kernelcast.models.regressor import get_regressor, training_threads
+from kernelcast.models.regressor import get_regressor
 from kernelcast.models.training.fitting import TrainingTable, log_errors
 from kernelcast.models.training.interval_calibration import device_holdout_answers
 from kernelcast.models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_tables
+from kernelcast.process import core_count
 from pretrained import FAMILY_FILES, SOURCES, possible, source_folder, with_timing
 
 HEADER = ("family", "GPU left out", "rows", "roofline", "mean", "median", "within 10 %")
@@ -49,7 +50,7 @@ def left_out(tables: Path, family: str) -> Iterator[tuple[str, ...]]:
     if not parts:
         return
     table = TrainingTable.of(joined(parts), catalogue())
-    with ThreadPoolExecutor(training_threads()) as pool:
+    with ThreadPoolExecutor(core_count()) as pool:
         holdout = device_holdout_answers(table, get_regressor("blend"), 0, catalogue(), pool)
     if holdout is None:
         return

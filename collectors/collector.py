@@ -6,7 +6,6 @@ Groups of cases share operands, chunks are measured together by one worker.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from typing import Any, Literal, Protocol, Self
 
 from ..datasets.rows.schema import Measurement
 from ..features.kernel import KernelSpec, View, get_family
+from ..process import core_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def chunks(
 
 def worker_key(spec: KernelSpec) -> tuple[str, int]:
     """Library and thread count: what one worker process is for."""
-    return spec.impl, spec.threads or os.cpu_count() or 1
+    return spec.impl, spec.threads or core_count()
 
 
 def footprint_b(spec: KernelSpec) -> float:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..features.device import cpu_info
+from ..process import core_count
 from ..version import __version__, versions
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -91,7 +92,7 @@ def machine_facts(device: str) -> dict[str, Any]:
         "cpu_model_number": info.get("model"),
         "microcode": info.get("microcode"),
         "cpu_flags": [flag for flag in flags.split() if _TELLING_FLAGS.fullmatch(flag)],
-        "cores": os.cpu_count(),
+        "cores": core_count(),
         "caches_b": cache_sizes_b(),
         "memory_b": memory_b("MemTotal"),
         "kernel": platform.release(),

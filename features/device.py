@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -372,9 +371,10 @@ def cpu_info(path: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
 
 def machine_id() -> str:
     """What the processor says it is, as a device alias: `cpuid-authenticamd-26-2-2c` (vendor, family, model, cores)."""
-    info = cpu_info()
-    words = [info.get(name, "unknown") for name in ("vendor_id", "cpu family", "model")]
-    return "-".join(["cpuid", *words, f"{os.cpu_count()}c"]).lower().replace(" ", "_")
+    from ..process import core_count
+
+    words = [cpu_info().get(name, "unknown") for name in ("vendor_id", "cpu family", "model")]
+    return "-".join(["cpuid", *words, f"{core_count()}c"]).lower().replace(" ", "_")
 
 
 def machine_name() -> str:

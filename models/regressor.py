@@ -9,7 +9,6 @@ Every regressor predicts the same thing, so training, intervals, evaluation and 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -112,11 +111,6 @@ def get_regressor(name: str) -> Regressor:
         raise SpecError(f"no regressor {name!r}; regressors: {listed(regressors())}", field="regressor")
     regressor: Regressor = regressors()[name]
     return regressor
-
-
-def training_threads() -> int:
-    """Cores this process may use. More threads than that spin against each other and are many times slower."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def fit_rows(problem: Problem, target: str) -> tuple[Matrix, Floats, Floats]:

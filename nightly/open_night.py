@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from ..datasets.store.store import Store
 from ..features.device import Catalogue
 from ..features.errors import SpecError, listed
 from ..files import home_dir, write_whole
+from ..process import core_count
 from .context import LOCKED, Budget, Night, Progress, reserve_s
 from .gate.model_ledger import serving_model, serving_version
 from .measuring.protocol import Measurer
@@ -137,7 +137,7 @@ def _refuse_nothing(setup: NightSetup) -> None:
         if other := sorted(set(plan.impls) - set(_CPU_IMPLS)):
             raise SpecError(f"impls: a CPU's nights measure {listed(_CPU_IMPLS)}, and the plan asks for {listed(other)}",
                             field="impls")  # fmt: skip
-        cores = len(os.sched_getaffinity(0))
+        cores = core_count()
         if plan.threads and max(plan.threads) > cores:
             raise SpecError(f"threads: {max(plan.threads)} are more than the {cores} cores this process may use",
                             field="threads")  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any
 
 from ...datasets.rows.schema import Measurement
 from ...features.kernel import KernelSpec, View, get_family
+from ...process import core_count
 from ..collector import Collector, WorkerLostError
 from ..host import cache_sizes_b, measured_fact
 from ..meters.find import find_meter
@@ -257,7 +258,7 @@ def characterize(
     """
     core = max(os.sched_getaffinity(0)) if core is None else core
     caches = dict(cache_sizes_b() if caches_b is None else caches_b)
-    count = threads or os.cpu_count() or 1
+    count = threads or core_count()
     facts = {"power_idle_w": _idle_fact(find_meter() if meter is None else meter)}
     workers = _Workers(collector_for or local_workers(device, core))
     try:

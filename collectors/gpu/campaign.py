@@ -7,7 +7,6 @@ What is stored stays; the next run, on this machine or another, goes on from the
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +26,7 @@ from ...features.device import Device
 from ...features.kernel import KernelSpec
 from ...features.spec_io.rows import spec_from_row
 from ...files import home_dir
+from ...process import core_count
 from ..campaign import CampaignSummary, Progress
 from ..collector import Pace
 from ..kernel_campaign import run_campaign, store_sink
@@ -276,7 +276,7 @@ def _ahead(
     capability = None if reader is None else reader.compute_capability()
     runners = gpu_runners()
     compiled = [spec for spec in planned if spec.impl in runners and runners[spec.impl].compile is not None]
-    count = max(0, (os.cpu_count() or 1) - 2) if processes is None else processes
+    count = max(0, core_count() - 2) if processes is None else processes
     if capability is None or not compiled or not count:
         return nullcontext()
     return compile_ahead(compiled, capability, count, cache)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -15,6 +14,7 @@ from ...features.device import known_by, known_machine, local_devices_dir, machi
 from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...files import write_whole
+from ...process import core_count
 from .. import console
 from .this_machine import device_of_kind
 
@@ -64,7 +64,7 @@ def cpu_entry(name: str, measured: Measured) -> Entry:
     from ...collectors.host import cache_sizes_b, memory_b
     from ...features.device import cpu_info
 
-    cores, system = os.cpu_count() or 1, "as the operating system shows it"
+    cores, system = core_count(), "as the operating system shows it"
     # What a busy machine did not let measure is bounded by what it did: by one core's figure for each, by a cache's for memory.
     reached = dict(measured)
     for fact in ("bandwidth_dram_b_per_s", "matrix_fp32_flops_per_s", "matrix_bf16_flops_per_s"):

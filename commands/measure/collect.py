@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import time
 from collections import Counter
@@ -17,6 +16,7 @@ import typer
 
 from ...features.errors import SpecError, listed
 from ...features.kernel import get_family
+from ...process import core_count
 from .. import console
 from .this_machine import device_of_kind, refuse_other_machine, this_device, this_gpu
 
@@ -115,7 +115,7 @@ def thread_counts(text: str) -> list[int]:
     Raises:
         SpecError: it names none, or more than there are cores.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
     counts = console.words(text) or ["1", str(cores)]
     if any(not count.isdecimal() or not 1 <= int(count) <= cores for count in counts):
         raise SpecError(f"--threads is {text!r}; thread counts on this machine: 1 to {cores}", field="threads")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -14,6 +13,7 @@ import typer
 
 from ...features.device import known_machine
 from ...features.errors import SpecError, listed
+from ...process import core_count
 from .. import console
 from .result_table import NOT_MEASURED, Case, stored_cases, stored_results, with_results
 from .this_machine import refuse_other_machine, this_device, this_gpu
@@ -123,7 +123,7 @@ class ThisMachine:
             raise SpecError(
                 f"is {wanted.name}, and this machine's {wanted.kind.upper()} is {here.name}", field="device"
             )
-        threads = None if here.kind == "gpu" else spec.threads or len(os.sched_getaffinity(0))
+        threads = None if here.kind == "gpu" else spec.threads or core_count()
         # Collectors time the device, and store that as no word.
         spec = replace(
             spec, impl=spec.impl or _IMPL, threads=threads, timing="" if spec.timing == "device" else spec.timing
@@ -173,7 +173,7 @@ def _check_runs(spec: KernelSpec, device: Device) -> None:
     if spec.timing:
         raise SpecError(f"is {spec.timing!r}; kernelcast measures the kernel alone: leave it empty", field="timing")
     device.peak_flops_per_s(spec.dtype, family.unit)
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
     if device.kind == "cpu":
         from ...collectors.cpu.runners.torch import DTYPES
 

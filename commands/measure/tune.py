@@ -17,6 +17,7 @@ import typer
 from ...features.device import known_machine
 from ...features.errors import SpecError
 from ...features.tuning.kind import get_kind
+from ...process import core_count
 from .. import console, names
 from .this_machine import this_device
 
@@ -193,7 +194,7 @@ def _check_machine(name: str, threads: int, known: Catalogue, *, force: bool) ->
     Raises:
         SpecError: this machine is another one, or has fewer cores than threads.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
     if threads > cores:
         raise SpecError(f"--measure with --threads {threads}: this machine has {cores} cores to use", field="threads")
     here = known_machine(known)

@@ -211,8 +211,8 @@ class CategoryRecord:
         adaptations = model.adaptations.get(inputs.features.category.device, {})
         is_bounded = support.is_unseen and device.kind == "gpu" and model.schema.family in MOST_PASSES
         host_s = HOST_S if is_bounded else math.inf
-        own = (support.is_learned, support.novelty, limit_w, idle_w, host_s)
-        scores = ScoreRows(model, support.answer_regime, adaptations, device.kind, own)
+        case_numbers = (support.is_learned, support.novelty, limit_w, idle_w, host_s)
+        scores = ScoreRows(model, support.answer_regime, adaptations, device.kind, case_numbers)
         return cls(inputs, sources, support, support.notes, adaptations, numbers, columns, scores)
 
 

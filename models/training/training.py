@@ -21,6 +21,7 @@ from ...datasets.store.store import Store
 from ...features.cost.bounds import work
 from ...features.device import Catalogue, catalogue
 from ...features.errors import SpecError, listed
+from ...process import core_count
 from ...version import versions
 from ..family_model.artifact import Artifact, FamilyModel, TargetModel, save_artifact
 from ..family_model.domain import Domain, largest_sizes
@@ -28,7 +29,7 @@ from ..family_model.intervals import NEAR_DUPLICATE, power_limits_of
 from ..family_model.utilisation import POWERED_KIND, PowerRows, UtilisationModel
 from ..family_model.vector_products import vector_labels
 from ..metrics import error_summary
-from ..regressor import Matrix, Progress, Regressor, get_regressor, no_progress, training_threads
+from ..regressor import Matrix, Progress, Regressor, get_regressor, no_progress
 from .fitting import MIN_ROWS, Answers, TrainingTable, fit, hold_out, log_errors
 from .interval_calibration import (
     DeviceHoldout,
@@ -91,7 +92,7 @@ def train(
     families: dict[str, FamilyModel] = {}
     # Families wait side by side, their fits take turns on the cores: a core each beats one fit on all, and none idles while
     # the last large family ends.
-    with ThreadPoolExecutor(training_threads()) as cores, ThreadPoolExecutor(max_workers=len(tables)) as pool:
+    with ThreadPoolExecutor(core_count()) as cores, ThreadPoolExecutor(max_workers=len(tables)) as pool:
         running = {
             pool.submit(_train_family, rows, fitter, seed, known, cores): rows.cases.family.name
             for rows in sorted(tables, key=len, reverse=True)

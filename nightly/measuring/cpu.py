@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from ...collectors.kernel_campaign import Reading, Sink, run_campaign
 from ...features.errors import SpecError
 from ...features.kernel import CACHE_STATES, KernelSpec, View, get_family
 from ...features.kernel import families as all_families
+from ...process import core_count
 from ..record.plan import Plan
 from .protocol import CollectingEnd, DeviceReading
 
@@ -56,7 +56,7 @@ class CpuMeasurer:
 
     def candidates(self, device: str, wanted: int, seed: int, measured: Sequence[KernelSpec]) -> list[KernelSpec]:  # noqa: ARG002
         """A plan of the families, dtypes, thread counts and cache states asked for."""
-        threads = self._plan.threads or tuple(sorted({1, len(os.sched_getaffinity(0))}))
+        threads = self._plan.threads or tuple(sorted({1, core_count()}))
         impls = self._plan.impls or ("torch",)
         names = self._plan.families or tuple(all_families())
         dtypes = self._plan.dtypes or ("fp32", "bf16")
@@ -72,7 +72,7 @@ class CpuMeasurer:
             self._plan.allows(spec)
             and spec.impl in (self._plan.impls or ("torch",))
             and spec.threads is not None
-            and spec.threads <= len(os.sched_getaffinity(0))
+            and spec.threads <= core_count()
             and CPU_LIMITS.allow(get_family(spec.family), View.of(spec))
         )
 

@@ -30,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("KERNELCAST_HOME", str(tmp_path / "home"))
     told = {"vendor_id": "nobody", "cpu family": "1", "model": "2", "model name": "A CPU of nobody", "cpu MHz": "3000"}
     monkeypatch.setattr(devices, "cpu_info", lambda: told)
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)))
     monkeypatch.setattr(measuring, "characterize", lambda device: MEASURED)
     return tmp_path / "home"
 

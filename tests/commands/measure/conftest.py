@@ -57,7 +57,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     info = dict(CPU)
     monkeypatch.setattr(devices, "cpu_info", lambda: info)
     monkeypatch.setattr(host, "cpu_info", lambda: info)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     return info
 

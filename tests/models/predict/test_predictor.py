@@ -220,7 +220,7 @@ def test_one_device_alone_still_gives_wider_intervals_elsewhere(made_up: MadeUp,
 
 
 def test_cpus_that_err_do_not_widen_intervals_of_gpus(made_up: MadeUp, train: Train, tmp_path: Path) -> None:
-    """One more CPU among the devices left out once made half as many again of the intervals on GPUs wider than a factor of 5."""
+    """One more CPU among the devices left out once made half as many more of the GPUs' intervals wider than a factor of 5."""
     cpus = ("intel-xeon-platinum-8380", "amd-epyc-7763")
     gpus, noisy = made_up(200, power=0.0), made_up(200, devices=cpus, power=0.0, noise=1.0, seed=1)
     artifact = train([joined([gpus, noisy])])
