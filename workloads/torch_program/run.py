@@ -57,6 +57,7 @@ class Run:
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
         from .record.data_parallel import data_parallel, resized_storages, without_propagation
+        from .record.launcher import data_not_recorded
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
         from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here, fused_attention
@@ -75,6 +76,7 @@ class Run:
                 stack.enter_context(data_parallel())
             stack.enter_context(resized_storages(recorder))
             stack.enter_context(without_propagation(recorder))
+            stack.enter_context(data_not_recorded(recorder))
             if self.has_gpu:
                 stack.enter_context(fused_attention())
             if not torch.accelerator.is_available():

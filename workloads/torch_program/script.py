@@ -27,11 +27,12 @@ def run_script(path: Path, function: str, run: Run) -> Run:
     import_torch()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from .record.launcher import launcher
     from .record.restore import conversions
     from .record.substitutes import AsOnDevice
 
     # What a script prints is not an answer.
-    with contextlib.redirect_stdout(sys.stderr), FakeTensorMode(allow_non_fake_inputs=True):
+    with contextlib.redirect_stdout(sys.stderr), FakeTensorMode(allow_non_fake_inputs=True), launcher():
         with (
             conversions(put_back=False),
             AsOnDevice(None, gpu=run.has_gpu),

@@ -378,10 +378,15 @@ _EXCHANGES: Mapping[str, str] = {
 
 
 def collective(operation: Operation, kind: str) -> Uses:
-    """Communication between devices: by its law where the group's size and the links are known, else what memory moves."""
+    """Communication between devices: by its law where the group's size and the links are known, else what memory moves. A group
+    of one copies what is not in place.
+    """
+    ranks: Any = operation.arguments.get("ranks")
+    if ranks == 1:
+        is_new = {tensor.storage for tensor in operation.outputs} - {tensor.storage for tensor in operation.inputs}
+        return by_bytes(operation, kind, widening=ALIKE) if is_new else []
     uses = by_bytes(operation, kind, widening=100.0)
     done = _EXCHANGES.get(operation.name.partition(".")[2])
-    ranks: Any = operation.arguments.get("ranks")
     if done is None or not isinstance(ranks, int) or ranks < 2 or not uses:
         return uses
     written = set() if done in ("all_reduce", "send") else {tensor.storage for tensor in operation.outputs}
