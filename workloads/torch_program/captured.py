@@ -72,6 +72,7 @@ class Program:
         memory: Its peak.
         batch: Samples of one run; None where it was not given.
         tf32: Whether products of fp32 may be rounded to tf32.
+        tf32_convolutions: Whether convolutions of fp32 may be.
         compiles: Whether the program compiles parts of itself.
         fusion: What that makes one pass of.
         whole_fusion: The same where everything is compiled.
@@ -85,6 +86,7 @@ class Program:
     memory: Memory
     batch: int | None = None
     tf32: bool = False
+    tf32_convolutions: bool = False
     compiles: bool = False
     fusion: Fusion = Fusion()
     whole_fusion: Fusion = Fusion()
@@ -109,8 +111,8 @@ def capture(recording: Recording, batch: int | None = None) -> Program:
     return Program(
         calls=calls, operators=len(recording.operations), flops=recording.flops, views=recording.views,
         memory=peak_memory(recording), batch=batch, tf32=recording.tf32,
-        compiles=any(operation.compiled for operation in operations), fusion=_fusion(runs[0]), whole_fusion=_fusion(runs[1]),
-        notes=tuple(recording.notes),
+        tf32_convolutions=recording.tf32_convolutions, compiles=any(operation.compiled for operation in operations),
+        fusion=_fusion(runs[0]), whole_fusion=_fusion(runs[1]), notes=tuple(recording.notes),
     )  # fmt: skip
 
 
@@ -221,6 +223,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     views: _Count = 0
     batch: Annotated[int, Meta(ge=1, le=2**40)] | None = None
     tf32: bool = False
+    tf32_convolutions: bool = False
     compiles: bool = False
     fusion: _Fusion = _Fusion()
     whole_fusion: _Fusion = _Fusion()
@@ -251,7 +254,8 @@ def as_data(program: Program) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "format": FORMAT, "version": VERSION, "operators": program.operators, "flops": program.flops, "views": program.views,
-        "batch": program.batch, "tf32": program.tf32, "compiles": program.compiles, "fusion": asdict(program.fusion),
+        "batch": program.batch, "tf32": program.tf32, "tf32_convolutions": program.tf32_convolutions,
+        "compiles": program.compiles, "fusion": asdict(program.fusion),
         "whole_fusion": asdict(program.whole_fusion), "memory": asdict(program.memory), "notes": list(program.notes),
         "tensors": [[list(shape), list(strides), dtype, size_b] for shape, strides, dtype, size_b in places], "calls": calls,
     }  # fmt: skip
@@ -313,7 +317,8 @@ def read_program(values: Any, most: int | None = None) -> Program:
     return Program(
         calls=tuple(_read_call(item, i, file.tensors) for i, item in enumerate(file.calls)),
         operators=file.operators, flops=file.flops, views=file.views, memory=Memory(**msgspec.to_builtins(file.memory)),
-        batch=file.batch, tf32=file.tf32, compiles=file.compiles, fusion=Fusion(file.fusion.chained, file.fusion.passes),
+        batch=file.batch, tf32=file.tf32, tf32_convolutions=file.tf32_convolutions, compiles=file.compiles,
+        fusion=Fusion(file.fusion.chained, file.fusion.passes),
         whole_fusion=Fusion(file.whole_fusion.chained, file.whole_fusion.passes), notes=tuple(file.notes),
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..savings import HOST_CALL_S
-from ..serving.engine.collectives import shipped_laws
+from ..serving.engine.collectives import most_ranks, shipped_laws
 from ..streamed_weights import streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
 from .kernels.kernel_use import Exchange, KernelUse
@@ -27,6 +27,10 @@ HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
 
 LINK = "link"
 """What binds collectives."""
+
+_BETWEEN_MACHINES = 9.0
+"""What a collective between machines takes of one within, at most: 450 GB/s of NVLink a GPU over 50 of its network adapter
+(NVIDIA, DGX H100 User Guide: 18 NVLinks, eight ConnectX-7 of 400 Gb/s for eight GPUs)."""
 
 IDLE_SHARE = Interval(0.1, 0.05, 0.17)
 """What a GPU draws between kernels, as a share of its power limit: idle data-centre GPUs draw 6 to 17 % (as in
@@ -259,15 +263,19 @@ def _adjusted(prediction: Prediction, use: KernelUse, device: Device) -> Predict
 
 
 def _exchange_time(exchange: Exchange, device: Device) -> Interval | None:
-    """What ranks take to send each other so much; None where the device's links, or so many ranks, are not known."""
+    """What ranks take to send each other so much; None where the device's links are not known.
+
+    More ranks than a machine has take at least the time of as many bytes within one.
+    """
+    ranks = min(exchange.ranks, most_ranks(device))
+    size_b = exchange.size_b * (exchange.ranks / ranks if exchange.kind == "all_gather" else 1.0)
     try:
-        times, spreads = shipped_laws().seconds(
-            device, "", exchange.kind, exchange.ranks, np.array([float(exchange.size_b)])
-        )
+        times, spreads = shipped_laws().seconds(device, "", exchange.kind, ranks, np.array([float(size_b)]))
     except SpecError:
         return None
     value, factor = float(times[0]), float(np.exp(spreads[0]))
-    return Interval(value, value / factor, value * factor)
+    between = _BETWEEN_MACHINES if ranks < exchange.ranks else 1.0
+    return Interval(value, value / factor, value * factor * between)
 
 
 def _overlap_s(
@@ -364,6 +372,11 @@ def _notes(
             f"collectives of up to {ranks} devices of one machine take NCCL's times; those of DDP and FSDP run beside the "
             "kernels of their pass, but for one of each pass, others one after the other with kernels"
         )
+        if ranks > most_ranks(device):
+            notes.append(
+                f"{ranks} devices are more than one machine's {most_ranks(device)}: taken as in one machine, networks "
+                f"between machines take up to {_BETWEEN_MACHINES:g} times as long"
+            )
     elsewhere = [name for name in unknown if name.split(".")[0] in NOT_ANSWERED and name not in exchanges]
     if elsewhere:
         notes.append(

@@ -135,7 +135,8 @@ _BRANCHES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def _record(graph: Any, path: Path, onnx: Any) -> Recording:
-    recording = Recording()
+    # As PyTorch and ONNX Runtime do unless told otherwise.
+    recording = Recording(tf32_convolutions=True)
     tensors = _tensors(graph, recording, onnx)
     unknown: dict[str, None] = {}
     if branches := [

@@ -18,6 +18,10 @@ WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS = (
 """What a storage holds. Buffers of modules count as weights, what a program makes and drops as activations."""
 
 
+class UnknownValueError(SpecError):
+    """The program reads a value of a tensor, and none is computed."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """A tensor without its data.
@@ -125,6 +129,7 @@ class Recording:
             storages that were there before the first operation came before operation 0.
         roles: What storages hold, by storage, where it is more than an activation.
         tf32: Whether products of fp32 may be rounded to tf32 (`torch.set_float32_matmul_precision`).
+        tf32_convolutions: Whether convolutions of fp32 may be (`torch.backends.cudnn.allow_tf32`, which is on by default).
         notes: What to know of how it was recorded.
     """
 
@@ -133,6 +138,7 @@ class Recording:
     lifetimes: dict[int, tuple[int, int, int | None]] = field(default_factory=dict)
     roles: dict[int, str] = field(default_factory=dict)
     tf32: bool = False
+    tf32_convolutions: bool = False
     notes: list[str] = field(default_factory=list)
 
     @property

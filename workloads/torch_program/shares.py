@@ -46,8 +46,11 @@ def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
     counts = [(call.operation, call.compiled if compiled else call.count) for call in program.calls]
     counts = [(operation, count) for operation, count in counts if count]
     uses = [kernels_of(operation, kind) for operation, _ in counts]
-    if program.tf32 and kind == "gpu":
-        uses = [[_in_tf32(use) for use in some] for some in uses]
+    families = [
+        name for name, is_rounded in (("gemm", program.tf32), ("conv2d", program.tf32_convolutions)) if is_rounded
+    ]
+    if families and kind == "gpu":
+        uses = [[_in_tf32(use, families) for use in some] for some in uses]
     fusion = program.whole_fusion if compiled else program.fusion
     notes: tuple[str, ...] = ()
     if fusion.passes or compiled or program.compiles:
@@ -58,9 +61,9 @@ def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
     return Priced([each for each, _ in counts], [count for _, count in counts], uses, program.views, notes)
 
 
-def _in_tf32(use: KernelUse) -> KernelUse:
-    product = use.spec.family in ("gemm", "conv2d") and use.spec.dtype == "fp32"
-    return replace(use, spec=replace(use.spec, dtype="tf32")) if product else use
+def _in_tf32(use: KernelUse, families: Sequence[str]) -> KernelUse:
+    is_rounded = use.spec.family in families and use.spec.dtype == "fp32"
+    return replace(use, spec=replace(use.spec, dtype="tf32")) if is_rounded else use
 
 
 @dataclass(frozen=True, slots=True)

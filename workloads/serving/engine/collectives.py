@@ -155,8 +155,7 @@ class CollectiveLaws:
             bandwidth = device.fact(fact)
             if bandwidth is None:
                 continue
-            most = int(device.fact("fabric_devices") or MOST_DEVICES) if kind == "fabric" else MOST_DEVICES
-            if ranks > most:
+            if ranks > (most := most_ranks(device)):
                 raise SpecError(
                     f"{ranks} devices of {device.name} take part in one operation; times are known within one machine, "
                     f"of up to {most}", field="tp",
@@ -170,6 +169,11 @@ class CollectiveLaws:
 
 MOST_DEVICES = 8
 """Devices of one machine, where a device's file says nothing else."""
+
+
+def most_ranks(device: Device) -> int:
+    """Devices that take part in one operation within a machine."""
+    return int(device.fact("fabric_devices") or MOST_DEVICES)
 
 
 @cache

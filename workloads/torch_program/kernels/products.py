@@ -64,7 +64,13 @@ def matrix_vector(operation: Operation, kind: str) -> Uses:
 def batched_product(operation: Operation, kind: str) -> Uses:
     """`bmm`, `baddbmm`, of which the last two tensors are the operands."""
     a, b = operation.inputs[-2:]
-    return _gemm(operation, kind, a, b, a.shape[1], b.shape[2], a.shape[2], batch=a.shape[0])
+    batch, m, n, k = a.shape[0], a.shape[1], b.shape[2], a.shape[2]
+    # One matrix for the whole batch is one product.
+    if b.strides[0] == 0:
+        return _gemm(operation, kind, a, b, batch * m, n, k)
+    if a.strides[0] == 0:
+        return _gemm(operation, kind, a, b, m, batch * n, k)
+    return _gemm(operation, kind, a, b, m, n, k, batch=batch)
 
 
 def grouped_product(operation: Operation, kind: str) -> Uses:

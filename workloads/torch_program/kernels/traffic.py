@@ -182,9 +182,8 @@ def group_norm(operation: Operation, kind: str, *, passes: float = 1.0) -> Uses:
 
 
 def batch_norm(operation: Operation, kind: str, *, passes: float) -> Uses:
-    """BatchNorm as a LayerNorm of a row for each channel. Statistics of a batch are further passes, on a CPU in scalar loops.
-
-    The factors are those of two networks on a Xeon (benchmarks/torch_programs.py), on GPUs of the tensors that pass memory.
+    """BatchNorm: on a GPU tensors that pass memory, on a CPU a LayerNorm of a row for each channel, where statistics of a batch
+    are scalar loops, with the factors of two networks on a Xeon (benchmarks/torch_programs.py).
     """
     named = operation.arguments
     source = named["input"]
@@ -193,8 +192,13 @@ def batch_norm(operation: Operation, kind: str, *, passes: float) -> Uses:
     name = f"{operation.name} as a norm of a row for each channel"
     if not named.get("training", named.get("train", False)):
         return streamed(source.nbytes * (1 + passes), float_dtype(source), last_size(source), stand_in=name)
-    statistics = 1.5 if kind == "gpu" else 3.0
-    return scaled(_norm(source, source.numel // source.shape[1], "layernorm"), statistics * passes, name, 2.0)
+    if kind == "gpu":
+        # Forwards two reads and a write; backwards those of two tensors.
+        moved = source.nbytes * (3 if passes == 1.0 else 5)
+        return streamed(
+            moved, float_dtype(source), last_size(source), widening=2.0, stand_in=f"{operation.name} by its bytes"
+        )
+    return scaled(_norm(source, source.numel // source.shape[1], "layernorm"), 3.0 * passes, name, 2.0)
 
 
 def pooling(operation: Operation, kind: str) -> Uses:

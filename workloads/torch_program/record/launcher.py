@@ -180,7 +180,13 @@ def _no_runtime(n_devices: int) -> Iterator[None]:
     """Calls of `torch.cuda` and `torch.accelerator` that arrange for a device have nothing to arrange for."""
     nothing = ("set_device", "synchronize", "set_device_index", "empty_cache", "reset_peak_memory_stats")
     answers = {"current_device": 0, "current_device_index": 0, "device_count": n_devices}
+    move = torch.nn.Module.to
+
+    def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return move(self, *(f"cuda:{word}" if type(word) is int else word for word in args), **kwargs)
+
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(torch.nn.Module, "to", to))
         for module in (torch.cuda, torch.accelerator):
             for name in (*nothing, *answers):
                 if hasattr(module, name):

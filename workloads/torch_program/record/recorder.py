@@ -25,7 +25,18 @@ from torch.utils._python_dispatch import (
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from ....features.errors import SpecError
-from ..operation import BACKWARD, FORWARD, GRADIENTS, INPUTS, OPTIMIZER, WEIGHTS, Operation, Recording, TensorInfo
+from ..operation import (
+    BACKWARD,
+    FORWARD,
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER,
+    WEIGHTS,
+    Operation,
+    Recording,
+    TensorInfo,
+    UnknownValueError,
+)
 from .collectives import of_collective
 from .modules import ModulePaths
 
@@ -36,6 +47,9 @@ _FREE = frozenset({
     "_c10d_functional.wait_tensor",
 })  # fmt: skip
 """What neither computes nor moves a tensor's elements, beside views. Reading a scalar waits, but moves nothing."""
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+"""The kernel of operators that are made of others."""
 
 _BUILT_IN = frozenset({"aten", "prims", "c10d", "_c10d_functional"})
 _LIFTS = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
@@ -68,7 +82,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, fake: FakeTensorMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.recording = Recording(tf32=torch.get_float32_matmul_precision() != "highest")
+        self.recording = Recording(
+            tf32=torch.get_float32_matmul_precision() != "highest",
+            tf32_convolutions=torch.backends.cudnn.allow_tf32,
+        )
         self.fake = fake
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.in_optimizer = self.is_paused = False
@@ -77,6 +94,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
         self._hooks: list[Any] = []
         self._entered: set[int] = set()
+        self._parts: set[torch.nn.Module] = set()
         # What a program moves to a device that is not here stays where it is; storages tell what would be there.
         self._on_device: set[int] = set()
 
@@ -101,11 +119,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         if self.is_paused or func.namespace in _NOT_RECORDED:
             return _answer(func, args, kwargs)
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
-            with self:
-                parts = func.decompose(*args, **kwargs)
-            if parts is not NotImplemented:
-                return parts
+        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE.name):
+            # Under `inference_mode` alone. The mode sees the parts, and what goes with a run is not started again.
+            super().__enter__()  # type: ignore[no-untyped-call]
+            try:
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
+            finally:
+                super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
         return self._call(func, args, kwargs)
 
     def label(self, tensors: Iterable[torch.Tensor], role: str) -> None:
@@ -169,9 +189,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.recording.views += 1
             return result
         if not outputs and changes:
-            # Operators on lists that work in place return nothing; what they write is what they are given first.
+            # Operators on lists that work in place return nothing. Fused optimisers write gradients only to unscale them.
             written: list[torch.Tensor] = []
-            _collect((args[0],), written)
+            mutable = [argument.is_write and argument.name != "grads" for argument in func._schema.arguments]
+            _collect((value for value, is_written in zip(args, mutable, strict=False) if is_written), written)
             outputs = tuple(inputs[id(tensor)] for tensor in written)
         self.recording.operations.append(
             Operation(
@@ -231,7 +252,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _keep_parts(self, module: torch.nn.Module) -> None:
         """Parameters spread over ranks are weights by their part here, and their gradients are put back as those of others."""
-        for parameter in module.parameters():
+        parts = [part for part in module.modules() if part not in self._parts]
+        self._parts.update(parts)
+        for parameter in (parameter for part in parts for parameter in part.parameters(recurse=False)):
             if _is_wrapper(type(parameter.data)):
                 self.leaves.setdefault(id(parameter), (parameter, parameter.grad))
                 self.label_own([parameter], WEIGHTS)
@@ -264,9 +287,9 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     try:
         return func(*args, **kwargs)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        raise SpecError(
+        raise UnknownValueError(
             f"{_line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
-            "leave out what depends on values (`.item()`, printing, `if` on a tensor, boolean masks as an index), or "
+            "leave out what depends on values (`if` and `while` on a tensor, boolean masks as an index), or "
             "estimate the part before and the part behind it",
             field="program",
         ) from error

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from ..operation import UnknownValueError
 from .recorder import Recorder
 
 _PLAIN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
@@ -45,8 +46,13 @@ class AsOnDevice(TorchFunctionMode):
     ) -> Any:
         """Call a function, or what takes its place."""
         kwargs = kwargs or {}
+        if func is torch.Tensor.item or (func is torch.Tensor.__format__ and args[0].dim() == 0):
+            return _scalar(func, args)
         if not self._away:
             return self._fused.get(func, func)(*args, **kwargs)
+        if func is torch.Tensor.pin_memory:
+            return args[0]
+        kwargs.pop("pin_memory", None)
         words = (*args[1:], *kwargs.values()) if func is torch.Tensor.to else ()
         to_device, to_host = any(map(_is_away, words)), "cpu" in [word for word in words if isinstance(word, str)]
         if self._recorder is not None and (func in (torch.Tensor.cuda, torch.Tensor.cpu) or to_device or to_host):
@@ -55,14 +61,58 @@ class AsOnDevice(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.to:
             args = tuple(_here(word) for word in args)
-        result = self._fused.get(func, func)(*args, **{name: _here(value) for name, value in kwargs.items()})
-        if self._recorder is not None and isinstance(result, torch.Tensor) and _is_away(kwargs.get("device")):
+        device = kwargs.get("device")
+        if device is not None:
+            kwargs["device"] = _here(device)
+        result = self._fused.get(func, func)(*args, **kwargs)
+        if self._recorder is not None and isinstance(result, torch.Tensor) and _is_away(device):
             self._recorder.place(result)
         return result
 
 
+class UnknownNumber(float):
+    """A number that a program reads of a tensor, to print or to add up; what depends on it raises the reason."""
+
+    def __new__(cls, reason: UnknownValueError) -> UnknownNumber:
+        """The number, which passes checks that it is finite, such as `math.isfinite`."""
+        number = super().__new__(cls, 1.0)
+        number.reason = reason
+        return number
+
+    reason: UnknownValueError
+
+    def __repr__(self) -> str:
+        return "unknown"
+
+    def __format__(self, _: str) -> str:
+        return "unknown"
+
+    def _refuse(self, *_: Any) -> Any:
+        raise self.reason
+
+    def _calculate(self, *_: Any) -> UnknownNumber:
+        return self
+
+    __hash__ = float.__hash__
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = __int__ = __round__ = __trunc__ = _refuse
+    __floor__ = __ceil__ = is_integer = as_integer_ratio = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _calculate
+    __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _calculate
+
+
+def _scalar(func: Any, args: tuple[Any, ...]) -> Any:
+    """The value of a tensor of one element, or its text: unknown where it is computed."""
+    try:
+        value = torch.Tensor.item(args[0])
+    except UnknownValueError as error:
+        value = UnknownNumber(error)
+    return value if func is torch.Tensor.item else format(value, *args[1:])
+
+
 def _is_away(word: Any) -> bool:
-    """Whether it is a device that is not here, or the name of one."""
+    """Whether it is a device that is not here, or the name or number of one."""
+    if isinstance(word, int) and not isinstance(word, bool):
+        return True
     name = word.type if isinstance(word, torch.device) else word
     return isinstance(name, str) and name.split(":")[0] in ACCELERATORS
 

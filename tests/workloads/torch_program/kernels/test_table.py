@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from kernelcast.features.kernel import View, get_family
+from kernelcast.workloads.torch_program.captured import as_data, read_program
 from kernelcast.workloads.torch_program.kernels.kernel_use import UNKNOWN, KernelUse
 from kernelcast.workloads.torch_program.kernels.table import OPERATORS, is_known, kernels_of
 from kernelcast.workloads.torch_program.operation import Operation
@@ -202,6 +203,29 @@ def test_fused_steps_of_optimisers(options: dict[str, float] | None, variant: st
     assert use.otherwise
 
 
+def test_a_fused_step_reads_four_tensors_and_writes_three(operations: Recorded) -> None:
+    """It once wrote weights alone, and took less than memory allows."""
+    weight = nn.Parameter(torch.ones(1 << 20))
+    weight.grad = torch.ones(1 << 20)
+    (use,) = uses(operations(torch.optim.AdamW([weight], fused=True).step), "aten._fused_adamw_")
+    assert sum(moved_b(other) * other.count for other in use.otherwise) == pytest.approx(28 * 2**20, rel=0.01)
+
+
+def test_statistics_of_a_batch_are_passes_over_memory_on_a_gpu(operations: Recorded) -> None:
+    x = torch.ones(8, 4, 64, 64, requires_grad=True)
+    ran = operations(lambda: nn.BatchNorm2d(4)(x).sum().backward())
+    moved = [sum(map(moved_b, uses(ran, f"aten.native_batch_norm{which}"))) for which in ("", "_backward")]
+    assert moved == pytest.approx([3 * x.nbytes, 5 * x.nbytes], rel=0.01)
+
+
+def test_one_matrix_for_a_whole_batch_is_one_product(operations: Recorded) -> None:
+    a, b = torch.ones(4, 8, 16), torch.ones(16, 32)
+    (left,) = uses(operations(lambda: torch.bmm(a, b.expand(4, 16, 32))), "aten.bmm")
+    (right,) = uses(operations(lambda: torch.bmm(a[0].expand(4, 8, 16), torch.ones(4, 16, 32))), "aten.bmm")
+    assert {name: dict(left.spec.dims)[name] for name in "mnk"} == {"m": 32, "n": 32, "k": 16}
+    assert {name: dict(right.spec.dims)[name] for name in "mnk"} == {"m": 8, "n": 128, "k": 16}
+
+
 def test_an_operator_without_a_family_is_priced_by_its_bytes_and_far_from_sure(operations: Recorded) -> None:
     (operation,) = (item for item in operations(lambda: torch.fft.rfft(torch.ones(8, 64))) if "fft" in item.name)
     (use,) = kernels_of(operation, "gpu")
@@ -251,3 +275,14 @@ def test_products_of_fp32_are_tf32_where_the_program_allows_it(recorded: Callabl
         torch.set_float32_matmul_precision("highest")
     (answer,) = run.totals.values()
     assert [part.kernel.spec.dtype for part in answer.whole.parts if part.kernel.spec.family == "gemm"] == ["tf32"]
+
+
+@pytest.mark.parametrize(("is_allowed", "dtype"), [(True, "tf32"), (False, "fp32")])
+def test_convolutions_of_fp32_are_tf32_as_is_the_default(
+    is_allowed: bool, dtype: str, recorded: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", is_allowed)
+    run = recorded(lambda: nn.Conv2d(8, 8, 3)(torch.ones(1, 8, 16, 16)), "h200")
+    (answer,) = run.totals.values()
+    assert [part.kernel.spec.dtype for part in answer.whole.parts if part.kernel.spec.family == "conv2d"] == [dtype]
+    assert read_program(as_data(run.program)).tf32_convolutions is is_allowed

@@ -68,6 +68,23 @@ def test_collectives_take_the_time_of_their_law(eight_ranks: None, recorded: Cal
     assert cpu.latency_s.upper > 20 * cpu.latency_s.value
 
 
+def test_more_ranks_than_a_machine_has_take_longer(recorded: Callable[..., Run]) -> None:
+    """Sixteen once took a fifth of the time of eight: their links are not known."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    times = []
+    for size in (8, 16):
+        dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
+        run = recorded(lambda: dist.all_reduce(torch.empty(8192, 8192)), "h200")
+        dist.destroy_process_group()
+        (answer,) = run.totals.values()
+        times.append(answer.latency_s)
+    inside, beyond = times
+    assert beyond.value == pytest.approx(inside.value)
+    assert beyond.upper == pytest.approx(9 * inside.upper, rel=0.1)
+    assert any("16 devices are more than one machine's 8" in note for note in answer.notes)
+
+
 def layers() -> nn.Sequential:
     return nn.Sequential(*(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(3)))
 
