@@ -299,7 +299,7 @@ def _fit(item: Estimate) -> str:
         return "memory unknown"
     if memory.fits:
         return "yes" if memory.sequences is None else f"yes, up to {memory.sequences:,} sequences"
-    return f"no: more than {console.num_bytes(memory.usable_b)}"
+    return f"no: {console.num_bytes(memory.total_b)} of {console.num_bytes(memory.usable_b)}"
 
 
 def _parts(estimates: Sequence[Estimate], known: Catalogue) -> Any:

@@ -32,6 +32,7 @@ class Memory:
         gradients_b: Gradients of the weights, 0 where nothing is trained.
         optimizer_b: State of AdamW: two moments in fp32, and the weights in fp32 where they are in half precision.
         host_b: Weights of the device that are in the host's memory instead.
+        activations_per_sequence_b: Activations of one sequence of the step.
     """
 
     weights_b: float
@@ -44,6 +45,7 @@ class Memory:
     gradients_b: float = 0.0
     optimizer_b: float = 0.0
     host_b: float = 0.0
+    activations_per_sequence_b: float = 0.0
 
     @property
     def total_b(self) -> float:
@@ -62,14 +64,14 @@ class Memory:
 
     @property
     def sequences(self) -> int | None:
-        """Sequences as long as the longest that the plan's devices keep beside weights and activations.
+        """Sequences as long as the longest that fit into such a step on the plan's devices, beside the weights.
 
         None where the device's memory is not public, or a sequence keeps nothing.
         """
         if self.usable_b is None or not self.cache_per_sequence_b:
             return None
-        room_b = self.usable_b - self.weights_b - self.activations_b
-        return max(0, floor(room_b / self.cache_per_sequence_b)) * self.groups
+        each_b = self.cache_per_sequence_b + self.activations_per_sequence_b
+        return max(0, floor((self.usable_b - self.weights_b) / each_b)) * self.groups
 
 
 def memory(
@@ -106,6 +108,7 @@ def memory(
         device_b=None if device is None else device.fact("memory_b"),
         groups=plan.dp,
         host_b=host_b,
+        activations_per_sequence_b=activations_b / max(1, share.sequences),
     )
 
 

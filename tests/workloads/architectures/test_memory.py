@@ -61,8 +61,22 @@ def test_sequences_that_fit_fill_the_usable_memory() -> None:
     assert item.fits
     assert item.usable_b == USABLE_SHARE * 80e9
     assert item.sequences is not None
-    used_b = item.weights_b + item.activations_b + item.sequences * item.cache_per_sequence_b
-    assert used_b <= item.usable_b < used_b + item.cache_per_sequence_b
+    full, beyond = (
+        memory(model_facts("llama-3.1-8b"), Step.decode(item.sequences + more, 4095), BF16, device=device)
+        for more in (0, 1)
+    )
+    assert full.fits
+    assert not beyond.fits
+
+
+@pytest.mark.parametrize("batch", [1, 8, 200])
+def test_prompts_that_fit_are_as_many_whatever_batch_is_given(batch: int) -> None:
+    """Activations of eight prompts once stood for those of two hundred."""
+    device, facts = catalogue().get("h100-sxm"), model_facts("llama-3.1-8b")
+    most = memory(facts, Step.prefill(batch, 2048), BF16, device=device).sequences
+    assert most is not None
+    assert memory(facts, Step.prefill(most, 2048), BF16, device=device).fits
+    assert not memory(facts, Step.prefill(most + 1, 2048), BF16, device=device).fits
 
 
 def test_a_model_too_large_fits_on_enough_devices() -> None:

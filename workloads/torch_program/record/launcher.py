@@ -183,7 +183,8 @@ def _no_runtime(n_devices: int) -> Iterator[None]:
     move = torch.nn.Module.to
 
     def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        return move(self, *(f"cuda:{word}" if type(word) is int else word for word in args), **kwargs)
+        words: list[Any] = [f"cuda:{word}" if type(word) is int else word for word in args]
+        return move(self, *words, **kwargs)
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.nn.Module, "to", to))
