@@ -36,6 +36,21 @@ REQUIRED = {
     "amd-ryzen-9-7950x", "amd-ryzen-9-9950x", "amd-ryzen-threadripper-3970x", "intel-core-i9-13900k",
     "intel-xeon-platinum-8280", "intel-xeon-platinum-8380", "intel-xeon-platinum-8480-plus",
     "intel-xeon-platinum-8568y-plus", "aws-graviton3", "aws-graviton4", "ampere-altra-q80-30",
+    *(f"amd-epyc-{model}" for model in (
+        "7302", "7452", "7502", "7662", "7543", "7713", "75f3", "7773x", "9124", "9354", "9454", "9554", "9684x", "9754",
+        "9575f", "9965",
+    )),
+    *(f"amd-ryzen-{model}" for model in (
+        "7-3700x", "5-5600x", "7-5700x3d", "7-5800x", "7-5800x3d", "9-5950x", "7-7800x3d", "9-7900x", "7-9800x3d",
+        "threadripper-pro-3955wx", "threadripper-pro-5995wx", "threadripper-pro-7995wx",
+    )),
+    *(f"intel-xeon-{model}" for model in (
+        "e5-2680-v4", "e5-2690-v4", "gold-6148", "gold-6154", "gold-6240", "gold-6248", "gold-6248r", "gold-6226r", "gold-6330",
+        "gold-6338", "platinum-8358", "platinum-8360y", "gold-6430", "gold-6448y", "platinum-8462y-plus", "platinum-8468",
+        "platinum-8490h", "max-9480", "6980p", "6972p", "6787p",
+    )),
+    "intel-core-i7-12700k", "intel-core-i9-14900k", "intel-core-ultra-9-285k", "aws-graviton2", "nvidia-grace-cpu",
+    "ampere-altra-max-m128-30", "fujitsu-a64fx", "apple-m1-cpu", "apple-m1-pro-cpu", "apple-m1-max-cpu",
 }  # fmt: skip
 
 # FLOP per clock and unit of the ordinary fp32 units: NVIDIA architecture whitepapers (GK210: 192 FMA lanes; GP100, GV100,
@@ -48,11 +63,14 @@ FP32_PER_CLOCK = {
     "xe-hpg": (256,), "xe2": (256,), "xe-hpc": (256,), "apple7": (256,),
 }  # fmt: skip
 
-# FLOP per clock and core in fp32 and in bf16 products (None: no bf16 units): AMD, Intel and Arm optimization guides.
+# FLOP per clock and core in fp32 and in bf16 products (None: no bf16 units): AMD, Intel, Arm and Fujitsu optimization guides,
+# and of Apple's cores Dougall Johnson's measurements.
 CPU_PER_CLOCK = {
-    "zen2": (32, None), "zen3": (32, None), "zen4": (32, 64), "zen5": (64, 128), "cascade-lake": (64, None),
-    "ice-lake": (64, None), "sapphire-rapids": (64, 2048), "emerald-rapids": (64, 2048), "raptor-lake": (32, None),
-    "neoverse-n1": (16, None), "neoverse-v1": (32, 128), "neoverse-v2": (32, 128),
+    "zen2": (32, None), "zen3": (32, None), "zen4": (32, 64), "zen5": (64, 128), "broadwell": (32, None),
+    "skylake-sp": (64, None), "cascade-lake": (64, None), "ice-lake": (64, None), "sapphire-rapids": (64, 2048),
+    "emerald-rapids": (64, 2048), "granite-rapids": (64, 2048), "alder-lake": (32, None), "raptor-lake": (32, None),
+    "arrow-lake": (32, None), "neoverse-n1": (16, None), "neoverse-v1": (32, 128), "neoverse-v2": (32, 128),
+    "a64fx": (64, None), "firestorm": (32, None),
 }  # fmt: skip
 
 # FLOP per clock and unit of dense fp16 products with fp32 accumulation: whitepapers. GeForce cards of Turing and later, the
@@ -108,9 +126,13 @@ IN_TABLES = {
 }
 
 
+# What `kernelcast measure machine` wrote of virtual machines has measured peaks.
+PROCESSORS = [item.name for item in catalogue() if item.kind == "cpu" and not item.name.endswith("-2c")]
+
+
 def test_the_catalogue_has_every_promised_device() -> None:
     assert set(catalogue().names()) >= REQUIRED
-    assert len(catalogue().names()) >= 110
+    assert len(catalogue().names()) >= 178
 
 
 @pytest.mark.parametrize("name", catalogue().names())
@@ -140,16 +162,46 @@ def test_peaks_agree_with_units_times_clock(
 
 
 def test_peaks_of_processors_agree_with_cores_times_clock() -> None:
-    # What `kernelcast measure machine` wrote of virtual machines has measured peaks.
-    sheets = [device for device in catalogue() if device.kind == "cpu" and not device.name.endswith("-2c")]
-    assert len(sheets) >= 14
-    for device in sheets:
+    assert len(PROCESSORS) >= 70
+    for device in map(catalogue().get, PROCESSORS):
         clock = device.required("boost_clock_hz") * device.required("compute_units")
         fp32, bf16 = CPU_PER_CLOCK[device.architecture]
-        assert device.matrix_flops_per_s["fp32"].value == pytest.approx(fp32 * clock, rel=1e-4), device.name
-        assert device.matrix_flops_per_s["fp64"].value == pytest.approx(fp32 / 2 * clock, rel=1e-4), device.name
+        for dtype, per_clock in (("fp32", fp32), ("fp64", fp32 / 2)):
+            vector, matrix = device.vector_flops_per_s[dtype].value, device.matrix_flops_per_s[dtype].value
+            assert vector == pytest.approx(per_clock * clock, rel=1e-4), device.name
+            # Apple's matrix units take fp32 and fp64 too.
+            assert matrix == vector or device.architecture == "firestorm", device.name
         known = device.matrix_flops_per_s.get("bf16")
         assert (known and known.value) == (None if bf16 is None else pytest.approx(bf16 * clock, rel=1e-4)), device.name
+
+
+_SPEC = re.compile(
+    r"(?P<compute_units>\d+) (?:Neoverse \w+ |compute )?cores, (?:base (?P<base>[\d.]+) GHz, max\. (?:boost|turbo) )?"
+    r"(?P<boost>[\d.]+) GHz(?:, (?P<l3>[\d.]+) MB (?:L3|cache|system level cache|last-level cache), (?P<tdp>\d+) W$)?"
+)
+_CHANNELS = re.compile(r"(?P<count>\d+)(?P<unit> channels of|-bit) \w+-(?P<mt_per_s>\d+), (?P<gb_per_s>[\d.]+) GB/s")
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_facts_of_processors_are_those_that_their_sources_name(name: str) -> None:
+    device = catalogue().get(name)
+    spec = _SPEC.search(device.facts["compute_units"].source)
+    # Processors of two kinds of core name their clocks by kind.
+    assert spec is not None or "efficien" in device.facts["compute_units"].source
+    for word, fact, scale in (
+        ("compute_units", "compute_units", 1.0), ("base", "base_clock_hz", 1e9), ("boost", "boost_clock_hz", 1e9),
+        ("l3", "l3_b", 2.0**20), ("tdp", "tdp_w", 1.0),
+    ):  # fmt: skip
+        known = device.facts.get(fact)
+        # Of desktop processors the limit is the package's, from another source.
+        if spec is not None and spec[word] is not None and known is not None and "package" not in known.source:
+            assert known.value == pytest.approx(float(spec[word]) * scale, rel=1e-6), fact
+    memory = device.facts["memory_bandwidth_b_per_s"]
+    if channels := _CHANNELS.search(memory.source):
+        width_b = int(channels["count"]) * (8 if "channels" in channels["unit"] else 0.125)
+        assert width_b * int(channels["mt_per_s"]) * 1e6 == pytest.approx(memory.value, rel=0.01)
+        # Sources print three digits and more.
+        assert float(channels["gb_per_s"]) * 1e9 == pytest.approx(memory.value, rel=0.001)
 
 
 @pytest.mark.parametrize("model", ["amd-mi250", "amd-mi250x"])
