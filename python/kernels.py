@@ -13,7 +13,8 @@ from ..features.kernel import families as known_families
 from ..features.spec_io.reading import SETTING_FIELDS, read_bare_spec
 from ..features.spec_io.words import fitting_devices
 from ..models.predict.named_impl import check_impl, check_specs
-from ..models.predict.power_cap import PowerSetting, checked_setting, prediction_under
+from ..models.predict.power_cap import prediction_under
+from ..models.predict.power_law import PowerSetting, checked_setting
 from ..models.predict.predictor import ArtifactPredictor
 from ..workloads.compare import devices as side_by_side
 from ..workloads.compare import rank as ranking

@@ -19,7 +19,8 @@ from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import DEFAULT_COVERAGE, SETTING_FIELDS, SpecReader, shown_name
 from ...models.predict.named_impl import check_specs
-from ...models.predict.power_cap import PowerSetting, checked_setting, prediction_under
+from ...models.predict.power_cap import prediction_under
+from ...models.predict.power_law import PowerSetting, checked_setting
 from ...models.predict.prediction import Prediction
 from ...workloads.answers import prediction_answer
 from ..model_source import LoadedModel, Service, require_model

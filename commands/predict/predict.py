@@ -140,7 +140,8 @@ def predict(
     place = names.device(device[0], known)
     from ...features.spec_io.reading import read_spec
     from ...models.predict.named_impl import check_specs
-    from ...models.predict.power_cap import checked_setting, prediction_under
+    from ...models.predict.power_cap import prediction_under
+    from ...models.predict.power_law import checked_setting
     from ...models.predict.predictor import load_predictor
 
     spec, name = read_spec(request | {"device": place.name}, known)

@@ -17,7 +17,8 @@ from ...datasets.store.errors import StoreError
 from ...features.device import Catalogue
 from ...features.errors import SpecError
 from ...models.predict.named_impl import check_impl
-from ...models.predict.power_cap import Board, PowerSetting, under_settings
+from ...models.predict.power_cap import under_settings
+from ...models.predict.power_law import Board, PowerSetting
 from ...models.predict.prediction import Predictions
 from ...models.predict.predictor import load_predictor
 from ..console import check_file, note, progress_bar

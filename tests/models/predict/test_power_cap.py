@@ -11,14 +11,8 @@ from kernelcast.features.device import catalogue, parse_device
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.family_model.artifact import shipped_model_dir
-from kernelcast.models.predict.power_cap import (
-    Board,
-    PowerSetting,
-    kernel_response,
-    prediction_under,
-    program_response,
-    read_setting,
-)
+from kernelcast.models.predict.power_cap import prediction_under
+from kernelcast.models.predict.power_law import Board, PowerSetting, kernel_response, program_response, read_setting
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 
 H200, EPYC = "nvidia-h200-sxm-141gb", "amd-epyc-9654"
