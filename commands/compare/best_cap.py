@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,6 +151,7 @@ def _kernel_cost(request: dict[str, Any], device: Device, known: Catalogue, mode
 
 def _service_cost(what: str, words: Sequence[str], device: Device, predictor: Any) -> tuple[CostUnder, str]:
     """The cost of a request of a service: its time from end to end, power of a GPU, energy of all."""
+    from ...python.arguments import check_names
     from ...workloads.architectures.config.catalogue import facts_of
     from ...workloads.compare.best_cap import RunCost
     from ...workloads.serving.predict import ServingPredictor
@@ -164,16 +166,11 @@ def _service_cost(what: str, words: Sequence[str], device: Device, predictor: An
         raise SpecError(
             f"{listed(missing)} missing: best-cap MODEL input=1024 output=256 concurrency=32", field=missing[0]
         )
+    check_names(settings, serving_request)
     facts, service = facts_of(what), ServingPredictor(predictor)
 
     def cost(setting: PowerSetting | None) -> Cost:
-        limits = {} if setting is None else {"power_limit_w": setting.power_limit_w, "clock_hz": setting.clock_hz}
-        try:
-            request = serving_request(facts, device.name, **settings, **limits)
-        except TypeError as error:
-            raise SpecError(
-                f"{listed(texts)}: one is no setting of a service; see `kernelcast llm predict --help`"
-            ) from error
+        request = replace(serving_request(facts, device.name, **settings), setting=setting)
         answer = service.predict(request)
         return RunCost(answer.e2e_s.mean, answer.power_w, answer.energy_per_request_j)
 

@@ -49,9 +49,10 @@ class SettingColumns:
             if (device.name, setting) not in known:
                 board = Board.of(device)
                 board.check(setting, device.name)
-                limit_w = setting.power_limit_w or board.limit_w
-                clock = (setting.clock_hz or board.boost_hz) / board.boost_hz
-                known[device.name, setting] = board.static_w, board.limit_w, limit_w, clock, limit_w < board.limit_w
+                in_force_w = setting.power_limit_w or board.limit_w
+                share = (setting.clock_hz or board.boost_hz) / board.boost_hz
+                is_lower = in_force_w < board.limit_w
+                known[device.name, setting] = board.static_w, board.limit_w, in_force_w, share, is_lower
         rows = [known[device.name, setting] for device, setting in zip(devices, settings, strict=True)]
         static_w, own_w, limit_w, clock, is_limited = np.array(rows).reshape(-1, 5).T
         return cls(static_w, own_w, limit_w, clock, is_limited > 0, [setting.title for setting in settings])

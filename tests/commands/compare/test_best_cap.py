@@ -55,7 +55,7 @@ def test_a_service_of_a_language_model(run):
         (("gemm", "64x64x64", "bf16", "--device", "a40", "--slowdown", "much"), "a share such as 5% or 0.05"),
         (("gemm", "64x64x64", "fp32", "--device", "amd-epyc-9654"), "is a CPU, whose power is not measured"),
         (("meta-llama/Llama-3.1-8B", "--device", "a40"), "input_tokens, output_tokens missing"),
-        (("meta-llama/Llama-3.1-8B", "input=1", "output=2", "speed=9", "--device", "a40"), "no setting of a service"),
+        (("meta-llama/Llama-3.1-8B", "input=1", "output=2", "speed=9", "--device", "a40"), "no argument 'speed'"),
         (("meta-llama/Llama-3.1-8B", "input=many", "output=2", "--device", "a40"), "input must be a number"),
     ],
 )  # fmt: skip
