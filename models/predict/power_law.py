@@ -27,7 +27,41 @@ from ...features.errors import SpecError
 LEAST_CLOCK = 0.2
 """The lowest clock that the law is for, over the boost clock: where limits of 100 W of 250 to 300 leave public boards."""
 
-_LEAST_VOLTAGE, _VOLTAGE_SLOPE = 0.75, 1.2
+
+@dataclass(frozen=True, slots=True)
+class PowerLaw:
+    """The numbers of the law that rows under limits say; u is the share of the range from S to the limit that a mean power is.
+
+    Attributes:
+        least_voltage: Lowest voltage over that of the default run.
+        voltage_slope: What the voltage loses per share of the clock above it.
+        least_clock: Lowest clock that a limit leads to, over that of the default run.
+        busy_exponent: Of programs, which wait between kernels: they draw S + (limit - S) u^`busy_exponent` while busy.
+        on_clock: Their c is `on_clock` u^`clock_exponent`.
+        clock_exponent: See `on_clock`.
+    """
+
+    least_voltage: float = 0.75
+    voltage_slope: float = 1.2
+    least_clock: float = LEAST_CLOCK
+    busy_exponent: float = 0.25
+    on_clock: float = 1.24
+    clock_exponent: float = 0.8
+
+    def voltage(self, x: Any) -> Any:
+        """V at clocks over the default's."""
+        return np.maximum(self.least_voltage, 1.0 - self.voltage_slope * (1.0 - x))
+
+    def clock_under(self, power_w: Any, static_w: Any, limit_w: Any) -> Floats:
+        """The highest clock over the default's at which a busy board draws no more than its limit, at least the lowest."""
+        clocks = np.geomspace(1.0, self.least_clock, 1024)
+        room = (limit_w - static_w) / np.maximum(power_w - static_w, 1e-9)
+        x: Floats = np.interp(-room, -clocks * self.voltage(clocks) ** 2, clocks)
+        return x
+
+
+LAW = PowerLaw()
+"""Rounded from a fit to training epochs of Zeus (A40, V100, Quadro RTX 6000)."""
 
 _STATIC_SHARE = {"hbm": 0.15, "gddr": 0.25}
 """S over the power limit by kind of memory: 0.14 on V100 and 0.16 on H200, 0.24 on Quadro RTX 6000 and 0.27 on A40."""
@@ -38,15 +72,8 @@ _DRAM_ON_CLOCK = 0.7
 """What follows the clock of a kernel that only moves bytes, over its time in memory: caches and the paths between. Published
 decode steps have 0.62 to 0.74 (RTX PRO 6000, RTX 5000 Ada and RTX 4000 Ada under limits)."""
 
-_BUSY_EXPONENT, _PROGRAM_ON_CLOCK, _PROGRAM_EXPONENT = 0.25, 1.24, 0.8
-"""Of programs that wait between kernels: power while busy, and c, by the share u of the range from S to the limit that their
-mean power is: S + (limit - S) u^0.25, and 1.24 u^0.8."""
-
 _LEAST_ERROR, _ERROR_PER_LOG, _MOST_ERROR = 0.03, 0.4, 0.28
 """Deviation of ln of time and of energy: 0.03 to 0.05 where time hardly changes, 0.28 where it more than doubles."""
-
-_STEPS = np.geomspace(1.0, LEAST_CLOCK, 1024)
-"""Clocks over the default's among which the one of a limit is interpolated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +219,11 @@ def kernel_response(power_w: Any, on_clock: Any, boards: Any, limit_w: Any, cloc
         clock: Highest clock allowed over that of the default, at most 1.
     """
     power_w, static_w = np.broadcast_arrays(power_w, np.minimum(boards, power_w))
-    x = np.minimum(_clock_under(power_w, static_w, limit_w), clock)
-    return Response(x, _time(x, on_clock), static_w + (power_w - static_w) * x * _voltage(x) ** 2)
+    x = np.minimum(LAW.clock_under(power_w, static_w, limit_w), clock)
+    return Response(x, _time(x, on_clock), static_w + (power_w - static_w) * x * LAW.voltage(x) ** 2)
 
 
-def program_response(power_w: Any, board: Board, limit_w: Any, clock: Any = 1.0) -> Response:
+def program_response(power_w: Any, board: Board, limit_w: Any, clock: Any = 1.0, law: PowerLaw = LAW) -> Response:
     """What settings do to whole programs of which only the mean power by default is known; arguments as of `kernel_response`.
 
     What a program waits for hides a part of what its kernels lose.
@@ -204,10 +231,10 @@ def program_response(power_w: Any, board: Board, limit_w: Any, clock: Any = 1.0)
     power_w = np.asarray(power_w, dtype=np.float64)
     static_w = np.minimum(board.static_w, 0.98 * power_w)
     share = np.clip((power_w - static_w) / (board.limit_w - static_w), 1e-3, 1.0)
-    busy_w = static_w + (board.limit_w - static_w) * share**_BUSY_EXPONENT
-    x = np.minimum(_clock_under(busy_w, static_w, limit_w), clock)
-    time = _time(x, _PROGRAM_ON_CLOCK * share**_PROGRAM_EXPONENT)
-    return Response(x, time, static_w + (power_w - static_w) * _voltage(x) ** 2 / time)
+    busy_w = static_w + (board.limit_w - static_w) * share**law.busy_exponent
+    x = np.minimum(law.clock_under(busy_w, static_w, limit_w), clock)
+    time = _time(x, law.on_clock * share**law.clock_exponent)
+    return Response(x, time, static_w + (power_w - static_w) * law.voltage(x) ** 2 / time)
 
 
 def log_error(time: Any) -> Any:
@@ -215,24 +242,10 @@ def log_error(time: Any) -> Any:
     return np.minimum(_LEAST_ERROR + _ERROR_PER_LOG * np.log(np.maximum(time, 1.0)), _MOST_ERROR)
 
 
-def _voltage(x: Any) -> Any:
-    return np.maximum(_LEAST_VOLTAGE, 1.0 - _VOLTAGE_SLOPE * (1.0 - x))
-
-
 def _time(x: Any, on_clock: Any) -> Any:
     # As a share, c may be infinite: of a kernel that moves nothing.
     share = on_clock**2 / (1.0 + on_clock**2)
     return np.sqrt(1.0 - share + share / x**2)
-
-
-_DYNAMIC = _STEPS * _voltage(_STEPS) ** 2
-
-
-def _clock_under(power_w: Any, static_w: Any, limit_w: Any) -> Floats:
-    """The highest clock over the default's at which a busy board draws no more than its limit, at least `LEAST_CLOCK`."""
-    room = (limit_w - static_w) / np.maximum(power_w - static_w, 1e-9)
-    clocks: Floats = np.interp(-room, -_DYNAMIC, _STEPS)
-    return clocks
 
 
 def on_clock(breakdown: Mapping[str, Any]) -> Any:
