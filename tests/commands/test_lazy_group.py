@@ -41,9 +41,9 @@ def command_of(path: str) -> tuple[typer.Context, object]:
     return context, context.command
 
 
-def test_twelve_commands_are_listed_in_three_panels(run):
+def test_thirteen_commands_are_listed_in_three_panels(run):
     shown = run("--help").out
-    assert len(COMMANDS) == 12
+    assert len(COMMANDS) == 13
     listed = re.findall(r"^│ ([a-z]+)  ", shown, re.MULTILINE)
     assert listed == list(COMMANDS)
     assert re.findall(r"─ (Ask|Improve|Run) ─", shown) == ["Ask", "Improve", "Run"]
