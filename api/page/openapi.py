@@ -264,6 +264,7 @@ def _columns(family: str) -> Schema:
                 "properties": columns,
             },
             "coverage": coverage_schema(),
+            **setting_schemas(),
         },
     }
 
