@@ -51,8 +51,8 @@ class Client:
 
     Every method raises `ClientError` where the service refuses, fails, or does not answer. Sizes are keywords:
     `client.predict("gemm", device="h100-sxm", dtype="bf16", m=4096, n=4096, k=4096)`. Further keywords are `variant`, `impl`,
-    `kv_dtype`, `config`, `threads`, `cache_state`, `timing`, and for `predict` and `predict_many` how a board is set,
-    `power_limit_w` and `clock_hz`; what is left out is what the service says it is.
+    `kv_dtype`, `config`, `threads`, `cache_state` and `timing`, of `predict` also `power_limit_w` and `clock_hz`;
+    what is left out is what the service says it is.
 
     Args:
         url: address of the service, with any prefix a proxy serves it under.
@@ -121,17 +121,13 @@ class Client:
                 raise moved(error, first) from error
         return predictions
 
-    def predict_columns(
-        self, family: str, columns: Mapping[str, Any], *, coverage: float | None = None, power_limit_w: float | None = None,
-        clock_hz: float | None = None,
-    ) -> Columns:  # fmt: skip
+    def predict_columns(self, family: str, columns: Mapping[str, Any], *, coverage: float | None = None) -> Columns:
         """What many kernels of one family cost, in columns: the quickest way to ask about thousands.
 
         `columns` has the fields of a spec, `device`, `dtype` and `sizes` at least; each value, and each size and knob, is one
-        value for all rows or a list (or numpy column) of one per row. The limit and the clock are those of all rows.
+        value for all rows or a list (or numpy column) of one per row.
         """
-        setting = _known(power_limit_w=power_limit_w, clock_hz=clock_hz)
-        request = {"family": family, "columns": dict(columns)} | setting | _coverage(coverage)
+        request = {"family": family, "columns": dict(columns)} | _coverage(coverage)
         return self._post("/v1/predict/columns", request, Columns)
 
     def rank(
