@@ -51,7 +51,8 @@ class Client:
 
     Every method raises `ClientError` where the service refuses, fails, or does not answer. Sizes are keywords:
     `client.predict("gemm", device="h100-sxm", dtype="bf16", m=4096, n=4096, k=4096)`. Further keywords are `variant`, `impl`,
-    `kv_dtype`, `config`, `threads`, `cache_state` and `timing`; what is left out is what the service says it is.
+    `kv_dtype`, `config`, `threads`, `cache_state` and `timing`, of `predict` also `power_limit_w` and `clock_hz`;
+    what is left out is what the service says it is.
 
     Args:
         url: address of the service, with any prefix a proxy serves it under.

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 SPEC_FIELDS = (
-    "family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state", "timing"
+    "family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state", "timing",
+    "power_limit_w", "clock_hz",
 )  # fmt: skip
-"""Fields of a spec; any other keyword is one of its sizes."""
+"""Fields of a spec, with how its board is set; any other keyword is one of its sizes."""
 
 PART_B = 900_000
 """Longest part of a batch in bytes: the service takes 1 MiB unless set otherwise."""

@@ -60,6 +60,7 @@ COMMANDS = {
     "compare": Entry(
         "compare.compare:compare", "A kernel on devices side by side, along a size, by configuration.", _ASK, COMPARE
     ),
+    "best-cap": Entry("compare.best_cap:best_cap", "The power limit or clock at which work takes least energy.", _ASK),
     "tune": Entry("measure.tune:tune", "Tile sizes for a module's kernels, as the compiler takes them.", _ASK),
     "adapt": Entry("measure.adapt:adapt", "Fit the serving model to this machine within a time budget.", _IMPROVE),
     "measure": Entry("measure.measure:measure", "Measure kernels, programs or the machine itself.", _IMPROVE, MEASURE),

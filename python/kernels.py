@@ -10,9 +10,11 @@ from ..features.device import Device
 from ..features.errors import SpecError, listed
 from ..features.kernel import KernelSpec
 from ..features.kernel import families as known_families
-from ..features.spec_io.reading import read_bare_spec
+from ..features.spec_io.reading import SETTING_FIELDS, read_bare_spec
 from ..features.spec_io.words import fitting_devices
 from ..models.predict.named_impl import check_impl, check_specs
+from ..models.predict.power_cap import prediction_under
+from ..models.predict.power_law import PowerSetting, checked_setting
 from ..models.predict.predictor import ArtifactPredictor
 from ..workloads.compare import devices as side_by_side
 from ..workloads.compare import rank as ranking
@@ -35,21 +37,23 @@ from .tables import Comparison, Ranking, Roofline, Sweep, Table, answer_row, as_
 
 @overload
 def predict(
-    family: str, *, device: str, dtype: str, model: Path | str | None = None, coverage: float = 0.9, **sizes_and_settings: Any
+    family: str, *, device: str, dtype: str, model: Path | str | None = None, coverage: float = 0.9,
+    power_limit_w: float | None = None, clock_hz: float | None = None, **sizes_and_settings: Any,
 ) -> Answer: ...  # fmt: skip
 
 
 @overload
 def predict(
     family: str, *, device: Sequence[str], dtype: str, model: Path | str | None = None, coverage: float = 0.9,
-    **sizes_and_settings: Any,
+    power_limit_w: float | None = None, clock_hz: float | None = None, **sizes_and_settings: Any,
 ) -> Any: ...  # fmt: skip
 
 
 @overload
 def predict(
-    family: Any, *, device: str | Sequence[str] | None = None, model: Path | str | None = None, coverage: float = 0.9
-) -> Any: ...
+    family: Any, *, device: str | Sequence[str] | None = None, model: Path | str | None = None, coverage: float = 0.9,
+    power_limit_w: float | None = None, clock_hz: float | None = None,
+) -> Any: ...  # fmt: skip
 
 
 def predict(
@@ -59,6 +63,8 @@ def predict(
     dtype: str | None = None,
     model: Path | str | None = None,
     coverage: float = 0.9,
+    power_limit_w: float | None = None,
+    clock_hz: float | None = None,
     **sizes_and_settings: Any,
 ) -> Any:
     """What kernels cost: latency in seconds, power in watts, energy in joules, each with an interval.
@@ -70,11 +76,13 @@ def predict(
     Args:
         family: a kernel family, such as `gemm`; or a list of specs, mappings with `family`, `dtype`, the family's sizes (beside
             them or in `sizes`) and as needed `device` and settings; or a DataFrame with these columns, in which an empty cell
-            is a field left out and whose index the answer has.
+            is a field left out and whose index the answer has. A spec may have a `power_limit_w` and a `clock_hz` of its own.
         device: a device of the catalogue, by name or alias, or several; left out where each spec has its own.
         dtype: a number format, such as `bf16`; specs have their own.
         model: a model directory; default: the champion, else the shipped model.
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+        power_limit_w: power limit that the GPUs are set to, in watts; default: their own.
+        clock_hz: clock that their compute units are locked to, in hertz.
         **sizes_and_settings: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state`, `timing` as in
             `KernelSpec.of`. Of several devices, only CPUs take `threads`.
 
@@ -82,8 +90,9 @@ def predict(
         kernelcast.SpecError: something is unknown or impossible, or pandas is needed and not installed; the message says
             what is possible.
     """
+    common = {"power_limit_w": power_limit_w, "clock_hz": clock_hz}
     if not isinstance(family, str):
-        return _frame(family, device, load(model), coverage, {"dtype": dtype} | sizes_and_settings)
+        return _frame(family, device, load(model), coverage, {"dtype": dtype} | sizes_and_settings, common)
     if device is None or dtype is None:
         missing = "device" if device is None else "dtype"
         raise SpecError(f"{missing} is missing; a prediction needs a family, a device and a dtype", field=missing)
@@ -92,11 +101,13 @@ def predict(
     predictor = load(model)
     check_specs(predictor, [spec])
     if isinstance(device, str):
-        name = predictor.devices.get(device).name
-        return Answer.of(spec, name, predictor.predict([spec], [name], coverage=coverage)[0])
+        item = predictor.devices.get(device)
+        under = predictor.under(checked_setting(power_limit_w, clock_hz, item))
+        return Answer.of(spec, item.name, under.predict([spec], [item.name], coverage=coverage)[0])
     named = distinct_devices(names_of(device), predictor.devices)
     question = {"family": family, "dtype": dtype, **sizes_and_settings}
-    return _answered([(question, spec, item) for item in named], predictor, coverage, None)
+    settings = {name: value for name, value in common.items() if value is not None}
+    return _answered([(question | settings, spec, item) for item in named], predictor, coverage, None)
 
 
 def _frame(
@@ -105,6 +116,7 @@ def _frame(
     predictor: ArtifactPredictor,
     coverage: float,
     beside: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> Any:
     is_frame = hasattr(specs, "to_dict") and hasattr(specs, "columns")
     if not is_frame and (not isinstance(specs, Sequence) or not all(isinstance(spec, Mapping) for spec in specs)):
@@ -118,6 +130,8 @@ def _frame(
             field="specs",
         )
     rows = frame_rows(specs) if is_frame else [dict(spec) for spec in specs]
+    for_all = {name: value for name, value in settings.items() if value is not None}
+    rows = [for_all | row for row in rows]
     if not rows:
         raise SpecError("there is no spec to predict; give at least one", field="specs")
     common = None if device is None else distinct_devices(names_of(device), predictor.devices)
@@ -143,12 +157,15 @@ def _read_row(
                 else "the device is given twice: as a field and for all specs",
                 field="device",
             )
-        check_fields(row)
+        check_fields({name: value for name, value in row.items() if name not in SETTING_FIELDS})
         fields = {name: getattr(value, "item", lambda value=value: value)() for name, value in row.items()}
         question = {name: value for name, value in fields.items() if name != "device"}
-        spec = read_bare_spec(nested(question), (), BARE_FIELDS, BARE_NEEDED)
+        spec = read_bare_spec(nested(question), SETTING_FIELDS, BARE_FIELDS, BARE_NEEDED)
         check_impl(predictor, spec.family, spec.impl)
-        return [(question, spec, item) for item in common or [predictor.devices.get(fields["device"])]]
+        devices = common or [predictor.devices.get(fields["device"])]
+        for item in devices:
+            _setting(question, item)
+        return [(question, spec, item) for item in devices]
     except SpecError as error:
         field = error.field or ""
         if "sizes" not in row:
@@ -167,10 +184,17 @@ def _answered(
     specs = [on_device(spec, item) for _, spec, item in question]
     names = [item.name for *_, item in question]
     predictions = predictor.predict(specs, names, coverage=coverage)
+    for i, (fields, _, item) in enumerate(question):
+        if (setting := _setting(fields, item)) is not None:
+            predictions[i] = prediction_under(predictions[i], item, setting)
     answers = map(Answer.of, specs, names, predictions)
     return data_frame(
         [{**row, **answer_row(answer)} for (row, *_), answer in zip(question, answers, strict=True)], index
     )
+
+
+def _setting(fields: Mapping[str, Any], device: Device) -> PowerSetting | None:
+    return checked_setting(fields.get("power_limit_w"), fields.get("clock_hz"), device)
 
 
 def compare(

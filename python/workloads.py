@@ -14,6 +14,7 @@ from ..features.batch.cases import Floats
 from ..features.errors import SpecError, listed
 from ..features.mlir.parse.parser_process import NativeReader
 from ..features.mlir.understanding import read, understand
+from ..models.predict.power_law import checked_setting
 from ..workloads.architectures.config.catalogue import facts_of
 from ..workloads.architectures.estimate import Estimate, estimate, formats_of
 from ..workloads.architectures.facts import ModelFacts
@@ -42,6 +43,8 @@ def predict_model(
     coverage: float = 0.9,
     launch_s: float = 0.0,
     queued: bool = False,
+    power_limit_w: float | None = None,
+    clock_hz: float | None = None,
 ) -> Total:
     """What a whole model costs: the latency, power and energy of its kernels one after the other, with intervals.
 
@@ -53,6 +56,8 @@ def predict_model(
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
         launch_s: seconds between two kernels, added once per run; 0: they run back to back, as on a stream.
         queued: work is queued ahead, which hides launches: kernels take the time on the device alone.
+        power_limit_w: power limit that the GPU is set to, in watts; default: its own.
+        clock_hz: clock that its compute units are locked to, in hertz.
 
     Raises:
         kernelcast.SpecError: something is unknown or impossible; the message names the kernel.
@@ -61,6 +66,8 @@ def predict_model(
         raise SpecError(f"kernels is a list of mappings, got {type(kernels).__name__}", field="kernels")
     predictor = load(model)
     name = predictor.devices.get(device).name
+    if (setting := checked_setting(power_limit_w, clock_hz, predictor.devices.get(name))) is not None:
+        predictor = predictor.under(setting)
     specs = read_kernels(kernels, [name], predictor.devices)
     whole = predict_whole(predictor, specs, name, coverage=coverage, launch_s=launch_s, queued=queued)
     return Total.of(whole, name)

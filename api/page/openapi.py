@@ -19,7 +19,7 @@ from ...client import answers as client_answers
 from ...client.answers import Devices
 from ...features.device import Catalogue
 from ...features.kernel import families, get_family
-from ...features.spec_io.json_schema import coverage_schema, family_schema
+from ...features.spec_io.json_schema import coverage_schema, family_schema, setting_schemas
 from ...features.spec_io.reading import MAX_TEXT
 from ...version import __version__
 from ...workloads.answers import device_line
@@ -157,7 +157,7 @@ def _one_of_families(suffix: str) -> Schema:
 
 def _family_schemas() -> dict[str, Schema]:
     """Every schema that families have one of, and those of requests that hold any of them, by name."""
-    kinds = {"Spec": _spec, "Request": _request, "Kernel": _kernel, "Columns": _columns, "Fields": _fields}
+    kinds = {"Spec": _set_spec, "Request": _set_request, "Kernel": _kernel, "Columns": _columns, "Fields": _fields}
     named = {_name(family, suffix): make(family) for family in families() for suffix, make in kinds.items()}
     return {
         **named,
@@ -183,6 +183,16 @@ def _request(family: str, *, top_level: bool = True) -> Schema:
 
 def _spec(family: str) -> Schema:
     return _request(family, top_level=False)
+
+
+def _set_request(family: str, *, top_level: bool = True) -> Schema:
+    """A spec with how its board is set."""
+    schema = _request(family, top_level=top_level)
+    return schema | {"properties": schema["properties"] | setting_schemas()}
+
+
+def _set_spec(family: str) -> Schema:
+    return _set_request(family, top_level=False)
 
 
 def _without_device(family: str) -> Schema:
@@ -254,6 +264,7 @@ def _columns(family: str) -> Schema:
                 "properties": columns,
             },
             "coverage": coverage_schema(),
+            **setting_schemas(),
         },
     }
 

@@ -11,6 +11,8 @@ from ...client import answers
 from ...features.batch.cases import Cases
 from ...features.errors import SpecError
 from ...models.predict.named_impl import check_impls
+from ...models.predict.power_cap import under_settings
+from ...models.predict.power_law import read_setting
 from ...models.predict.prediction import Predictions
 from ...workloads.answers import interval_columns, known_columns, text_column
 from ..transport.problems import ProblemError, field_problem
@@ -24,10 +26,12 @@ def answer(call: Call, body: bytes) -> bytes:
     Raises:
         ProblemError: the request is not acceptable.
     """
-    cases, coverage = read_columns(body, call.loaded.catalogue, call.settings.max_columns_rows)
+    cases, coverage, setting_fields = read_columns(body, call.loaded.catalogue, call.settings.max_columns_rows)
     try:
+        setting = read_setting(*setting_fields)
         check_impls(call.loaded.predictor, cases)
         predictions = call.loaded.predictor.predict_cases(cases, coverage=coverage)
+        predictions = under_settings(cases, predictions, call.loaded.catalogue, [setting] * len(cases))
     except SpecError as error:
         field = error.field or "columns"
         path = f"columns.{field}" if field in COLUMNS else field

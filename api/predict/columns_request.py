@@ -20,12 +20,12 @@ from ...features.device import Catalogue
 from ...features.dtypes import parse_dtype
 from ...features.errors import SpecError, listed
 from ...features.kernel import CACHE_STATES, MAX_DIM, MAX_THREADS, TIMINGS, KernelFamily
-from ...features.spec_io.reading import IMPL, MAX_TEXT, SPEC_FIELDS, kind_of, read_spec, shown_name
+from ...features.spec_io.reading import IMPL, MAX_TEXT, SETTING_FIELDS, SPEC_FIELDS, kind_of, read_spec, shown_name
 from ..transport.bodies import named_family, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
 from .spec import MAX_IMPLS, too_many_impls
 
-FIELDS = ("family", "columns", "coverage")
+FIELDS = ("family", "columns", "coverage", *SETTING_FIELDS)
 COLUMNS = tuple(name for name in SPEC_FIELDS if name != "family")
 MAX_NESTED = 200
 """Most lists and objects in a body, several times what columns need. They are counted before a body is decoded, as millions of
@@ -36,8 +36,8 @@ _GROUPS = ("sizes", "config")
 _WANTED = '{"family": …, "columns": {"device": …, "dtype": …, "sizes": {…}}}'
 
 
-def read_columns(body: bytes, catalogue: Catalogue, max_rows: int) -> tuple[Cases, float]:
-    """The cases in a JSON body, and the coverage of the intervals.
+def read_columns(body: bytes, catalogue: Catalogue, max_rows: int) -> tuple[Cases, float, list[Any]]:
+    """The cases in a JSON body, the coverage of the intervals, and its `SETTING_FIELDS`, None where left out.
 
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for too many rows, 422 naming what is wrong (`columns.sizes.m[17]`).
@@ -56,7 +56,7 @@ def read_columns(body: bytes, catalogue: Catalogue, max_rows: int) -> tuple[Case
     refuse_duplicate_names(body, root, [root["columns"]])
     coverage = read_coverage(root)
     table = Table.from_columns(named_family(root["family"]), root["columns"], max_rows)
-    return checked_cases(table, catalogue, partial(_path, table)), coverage
+    return checked_cases(table, catalogue, partial(_path, table)), coverage, [root.get(name) for name in SETTING_FIELDS]
 
 
 def checked_cases(table: Table, catalogue: Catalogue, path: Callable[[str | None, int | None], str]) -> Cases:

@@ -56,7 +56,7 @@ PREDICT_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "device": TEXT, "gpus": WHOLE, "batch": NUMBER, "rounds": NUMBER, "requests": WHOLE, "spread": NUMBER,
     "seed": WHOLE, "engine": TEXT, "engine_version": TEXT, "chunk": WHOLE, "max_sequences": WHOLE, "weights": TEXT,
     "concurrency": NUMBERS, "price_per_hour": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
-    "host_experts": NUMBER,
+    "host_experts": NUMBER, "power_limit_w": NUMBER, "clock_hz": NUMBER,
 }  # fmt: skip
 """Fields of a prediction beside the model and `plan`, and what each is."""
 PLAN_FIELDS: Mapping[str, str] = {

@@ -17,8 +17,10 @@ from ...client.answers import Batch
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
-from ...features.spec_io.reading import DEFAULT_COVERAGE, SpecReader, shown_name
+from ...features.spec_io.reading import DEFAULT_COVERAGE, SETTING_FIELDS, SpecReader, shown_name
 from ...models.predict.named_impl import check_specs
+from ...models.predict.power_cap import prediction_under
+from ...models.predict.power_law import PowerSetting, checked_setting
 from ...models.predict.prediction import Prediction
 from ...workloads.answers import prediction_answer
 from ..model_source import LoadedModel, Service, require_model
@@ -40,12 +42,14 @@ class Request:
     Attributes:
         specs: The specs.
         devices: Catalogue name of each spec's device.
+        settings: How each spec's board is set; None: as it comes.
         coverage: Coverage of the intervals.
         single: Whether the body was one spec and not a batch.
     """
 
     specs: list[KernelSpec]
     devices: list[str]
+    settings: list[PowerSetting | None]
     coverage: float
     single: bool
 
@@ -71,11 +75,15 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
     coverage = read_coverage(root) if "coverage" in root else DEFAULT_COVERAGE
     specs: list[KernelSpec] = []
     devices: list[str] = []
+    settings: list[PowerSetting | None] = []
     errors: list[FieldProblem] = []
-    reader = SpecReader(catalogue, extra=("coverage",) if single else ())
+    reader = SpecReader(catalogue, extra=(*SETTING_FIELDS, "coverage") if single else SETTING_FIELDS)
     for index, item in enumerate(items):
         try:
             spec, device = reader.read(item)
+            setting = None
+            if "power_limit_w" in item or "clock_hz" in item:
+                setting = checked_setting(item.get("power_limit_w"), item.get("clock_hz"), catalogue.get(device))
         except SpecError as error:
             where = error.field or ""
             if not single:
@@ -86,11 +94,12 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
         else:
             specs.append(spec)
             devices.append(device)
+            settings.append(setting)
     if not errors and (named := len({spec.impl for spec in specs})) > MAX_IMPLS:
         errors.append(FieldProblem("requests", too_many_impls(named)))
     if errors:
         raise invalid(errors)
-    return Request(specs, devices, coverage, single)
+    return Request(specs, devices, settings, coverage, single)
 
 
 def too_many_impls(named: int) -> str:
@@ -196,7 +205,8 @@ class SpecEndpoint:
             spec, device = request.specs[0], request.devices[0]
             try:
                 check_specs(loaded.predictor, request.specs)
-                prediction = await self._batcher.predict(loaded, spec, device, request.coverage)
+                usual = await self._batcher.predict(loaded, spec, device, request.coverage)
+                (prediction,) = _under_settings(loaded, request, [usual])
             except SpecError as error:
                 raise refusal_problem(error, "") from error
             service.metrics.count_predictions(((spec.family, device, prediction.in_domain),))
@@ -229,12 +239,32 @@ def _answer_request(call: Call, request: Request) -> bytes:
 def _predict(loaded: LoadedModel, request: Request) -> list[Prediction]:
     try:
         check_specs(loaded.predictor, request.specs)
-        return loaded.predictor.predict(request.specs, request.devices, coverage=request.coverage)
+        usual = loaded.predictor.predict(request.specs, request.devices, coverage=request.coverage)
+        return _under_settings(loaded, request, usual)
     except SpecError as error:
         if error.field == "coverage" or request.single:
             raise refusal_problem(error, "") from error
         errors = _at_fault(loaded, request) or [field_problem(error, error.field or "requests")]
         raise ProblemError(422, errors[0].detail, errors) from error
+
+
+def _under_settings(loaded: LoadedModel, request: Request, predictions: list[Prediction]) -> list[Prediction]:
+    """The predictions of a request for boards set as it says.
+
+    Raises:
+        SpecError: a power limit for a spec whose power is unknown; of a batch `field` and message have its path.
+    """
+    if not any(request.settings):
+        return predictions
+    answers = []
+    for i, (prediction, device, setting) in enumerate(zip(predictions, request.devices, request.settings, strict=True)):
+        try:
+            capped = setting and prediction_under(prediction, loaded.catalogue.get(device), setting)
+        except SpecError as error:
+            path = error.field if request.single else f"requests[{i}].{error.field}"
+            raise SpecError(str(error), field=path) from error
+        answers.append(capped or prediction)
+    return answers
 
 
 def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:

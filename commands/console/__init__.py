@@ -15,6 +15,7 @@ from .checks import check_file as check_file
 from .checks import check_folder as check_folder
 from .checks import plain_errors as plain_errors
 from .json_output import print_json as print_json
+from .options import Clock as Clock
 from .options import Coverage as Coverage
 from .options import Data as Data
 from .options import DeviceFiles as DeviceFiles
@@ -28,6 +29,7 @@ from .options import Model as Model
 from .options import ModelOut as ModelOut
 from .options import MoreData as MoreData
 from .options import OptionalData as OptionalData
+from .options import PowerLimit as PowerLimit
 from .options import RowsFolder as RowsFolder
 from .options import RowsTo as RowsTo
 from .options import Seed as Seed

@@ -19,6 +19,12 @@ Model = Annotated[
 ]
 
 Coverage = Annotated[float, typer.Option(help="Share of cases the intervals are to contain.")]
+PowerLimit = Annotated[
+    float | None, typer.Option("--power-limit-w", metavar="WATTS", help="Power limit that the GPU is set to.")
+]
+Clock = Annotated[
+    float | None, typer.Option("--clock-hz", metavar="HERTZ", help="Clock that the GPU is locked to, such as 1.2e9.")
+]
 GpuName = Annotated[
     str | None, typer.Option("--device", help="Catalogue name of the GPU; default: found by the name it reports.")
 ]

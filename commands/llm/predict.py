@@ -79,6 +79,8 @@ def predict(
     host_experts: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the routed experts that is in the host's memory.")
     ] = 0.0,
+    power_limit_w: console.PowerLimit = None,
+    clock_hz: console.Clock = None,
     price: console.Prices = None,
     prices: console.EarlierPrices = None,
     table: Annotated[
@@ -129,7 +131,7 @@ def predict(
         requests=requests, spread=spread, cached=cached, seed=seed, engine=engine, engine_version=engine_version, chunk=chunk,
         max_sequences=max_sequences, dtype=dtype, weights=weights, kv_dtype=kv_dtype,
         speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
-        host_experts=host_experts,
+        host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz,
     )  # fmt: skip
     answer = ServingPredictor(load_predictor(console.model_dir(model), known)).predict(request)
     if as_json:

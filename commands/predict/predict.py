@@ -65,6 +65,8 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="MLIR: also draw where time goes, as .html or .svg.")
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="MLIR: list every kernel.")] = False,
+    power_limit_w: console.PowerLimit = None,
+    clock_hz: console.Clock = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
@@ -75,12 +77,20 @@ def predict(
     MLIR: kernelcast predict model.mlir --device h100-sxm --device amd-epyc-9005-vm-2c --flame flame.html
 
     A table: kernelcast predict --model DIR --table IN.parquet --out OUT.parquet
+
+    Under a power limit or a locked clock: kernelcast predict gemm 4kx4kx4k bf16 --device h100-sxm --power-limit-w 400
     """
     known = console.read_catalogue(device_file)
     only_text = {"--function": function, "--bind": bind, "--compiler": compiler or None, "--threads": threads,
                  "--flame": flame, "--all": show_all or None}  # fmt: skip
     if what is not None and (advice := _OTHER_FILES.get(Path(what).suffix.lower())):
         raise SpecError(f"{what} is neither a kernel family nor MLIR; for such a file: kernelcast {advice}")
+    is_set = power_limit_w is not None or clock_hz is not None
+    if is_set and (table is not None or (what is not None and is_mlir(what))):
+        raise SpecError(
+            "--power-limit-w and --clock-hz go with one kernel; rows of --table have columns power_limit_w and clock_hz, and "
+            "programs in MLIR are predicted for boards as they come"
+        )
     if table is None and what is not None and is_mlir(what):
         if values:
             raise SpecError(f"{values[0]!r} goes with a kernel family; sizes of MLIR are given with --bind NAME=SIZE")
@@ -130,12 +140,17 @@ def predict(
     place = names.device(device[0], known)
     from ...features.spec_io.reading import read_spec
     from ...models.predict.named_impl import check_specs
+    from ...models.predict.power_cap import prediction_under
+    from ...models.predict.power_law import checked_setting
     from ...models.predict.predictor import load_predictor
 
     spec, name = read_spec(request | {"device": place.name}, known)
     predictor = load_predictor(console.model_dir(model), known)
+    setting = checked_setting(power_limit_w, clock_hz, place)
     check_specs(predictor, [spec])
     prediction = predictor.predict([spec], [name], coverage=coverage)[0]
+    if setting is not None:
+        prediction = prediction_under(prediction, place, setting)
     if as_json:
         from ...workloads.answers import prediction_answer
 

@@ -33,6 +33,8 @@ def predict_model(
     queued: Annotated[
         bool, typer.Option("--queued", help="Work is queued ahead, which hides launches: ask for the kernels alone.")
     ] = False,
+    power_limit_w: console.PowerLimit = None,
+    clock_hz: console.Clock = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
@@ -45,6 +47,7 @@ def predict_model(
     known = console.read_catalogue(device_file)
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
+    from ...models.predict.power_law import checked_setting
     from ...models.predict.predictor import load_predictor
     from ...workloads.kernel_reading import read_kernels
     from ...workloads.whole_model import predict_whole
@@ -53,6 +56,8 @@ def predict_model(
     device_names = [item.name for item in devices]
     kernels = read_kernels(read_items(path), device_names, known)
     predictor = load_predictor(console.model_dir(model), known)
+    for setting in filter(None, [checked_setting(power_limit_w, clock_hz, item) for item in devices]):
+        predictor = predictor.under(setting)
     ask = partial(predict_whole, predictor, kernels, coverage=coverage, launch_s=launch_s, queued=queued)
     wholes = [ask(name) for name in device_names]
     if as_json:

@@ -17,11 +17,14 @@ from ...datasets.store.errors import StoreError
 from ...features.device import Catalogue
 from ...features.errors import SpecError
 from ...models.predict.named_impl import check_impl
+from ...models.predict.power_cap import under_settings
+from ...models.predict.power_law import Board, PowerSetting
 from ...models.predict.prediction import Predictions
 from ...models.predict.predictor import load_predictor
 from ..console import check_file, note, progress_bar
 
 if TYPE_CHECKING:
+    from ...features.batch.cases import Indices
     from ...models.predict.prediction import Predictor
 
 _TARGETS = {"latency_s": ("latency", "s"), "power_w": ("power", "w"), "energy_j": ("energy", "j")}
@@ -53,7 +56,8 @@ def predict_table(
         for name, rows in form.parts.items():
             for part in _predictable(rows, predictor, refused):
                 progress(f"predicting {name}", done, form.table.num_rows)
-                columns.put(part.rows, _predicted(predictor, part, coverage, refused))
+                if predicted := _predicted(predictor, part, coverage, refused):
+                    columns.put(*predicted)
                 done += len(part)
     if refused and not skip_bad_rows:
         raise SpecError(_complaint(path, refused, form.table.num_rows))
@@ -76,10 +80,8 @@ class _Columns:
             name: np.full(n, None, dtype=object) for name in ("in_domain", "bound", "method")
         }
 
-    def put(self, rows: Any, predictions: Predictions | None) -> None:
+    def put(self, rows: Any, predictions: Predictions) -> None:
         """Take the predictions of `rows`."""
-        if predictions is None:
-            return
         for target, (word, unit) in _TARGETS.items():
             columns = predictions.targets[target]
             for end, column in (("", columns.value), ("_lo", columns.lower), ("_hi", columns.upper)):
@@ -97,9 +99,8 @@ class _Columns:
 
 
 def _predictable(rows: FormRows, predictor: Predictor, refused: dict[int, str]) -> list[FormRows]:
-    """The rows whose device can run their dtype and whose implementation was measured, in batches that bound memory.
-
-    The others are refused.
+    """The rows whose device can run their dtype and be set as they say, and whose implementation was measured, in batches that
+    bound memory. The others are refused.
     """
     good = np.ones(len(rows), dtype=np.bool_)
     for index, (device, dtype, impl) in rows.cases.groups("device", "dtype", "impl"):
@@ -109,18 +110,61 @@ def _predictable(rows: FormRows, predictor: Predictor, refused: dict[int, str]) 
         except SpecError as error:
             good[index] = False
             refused.update(dict.fromkeys(rows.rows[index].tolist(), f"{error.field}: {error}"))
+    for setting, index in _by_setting(rows).items():
+        for where, (name,) in rows.cases.take(index).groups("device"):
+            board_device = predictor.devices.get(name)
+            try:
+                Board.of(board_device).check(setting, board_device.name)
+            except SpecError as error:
+                good[index[where]] = False
+                refused.update(dict.fromkeys(rows.rows[index[where]].tolist(), f"{error.field}: {error}"))
     positions = np.flatnonzero(good)
     return [rows.take(positions[start : start + _BATCH_ROWS]) for start in range(0, len(positions), _BATCH_ROWS)]
 
 
-def _predicted(predictor: Predictor, part: FormRows, coverage: float, refused: dict[int, str]) -> Predictions | None:
+def _by_setting(rows: FormRows) -> dict[PowerSetting, Indices]:
+    """Positions of the rows that have a power limit or a locked clock, by these."""
+    # NaN equals nothing, itself included.
+    pairs = np.nan_to_num(np.stack([rows.power_limit_w, rows.clock_hz], axis=1))
+    distinct, code = np.unique(pairs, axis=0, return_inverse=True)
+    settings = [PowerSetting(*(number or None for number in pair)) for pair in distinct.tolist()]
+    return {
+        setting: np.flatnonzero(code.reshape(-1) == i)
+        for i, setting in enumerate(settings)
+        if setting != PowerSetting()
+    }
+
+
+def _predicted(
+    predictor: Predictor, part: FormRows, coverage: float, refused: dict[int, str]
+) -> tuple[Indices, Predictions] | None:
+    """Positions in the table of the rows that can be predicted, and their predictions; the others are refused."""
     try:
-        return predictor.predict_cases(part.cases, coverage=coverage)
+        predictions = predictor.predict_cases(part.cases, coverage=coverage)
     except SpecError as error:
         if error.field != "family":
             raise
         refused.update(dict.fromkeys(part.rows.tolist(), f"family: {error}"))
         return None
+    settings: list[PowerSetting | None] = [None] * len(part)
+    for setting, index in _by_setting(part).items():
+        for i in index.tolist():
+            settings[i] = setting
+    good = np.ones(len(part), dtype=np.bool_)
+    # Where power is unknown, what a limit does is too: tried alone, as a batch may have several such devices.
+    for i in np.flatnonzero(np.isnan(predictions.targets["power_w"].value) & ~np.isnan(part.power_limit_w)).tolist():
+        try:
+            under_settings(part.cases.take([i]), predictions.take([i]), predictor.devices, [settings[i]])
+        except SpecError as error:
+            good[i] = False
+            refused[int(part.rows[i])] = f"{error.field}: {error}"
+    rows = np.flatnonzero(good)
+    if not len(rows):
+        return None
+    if len(rows) < len(part):
+        part, predictions = part.take(rows), predictions.take(rows)
+    chosen = [settings[i] for i in rows.tolist()]
+    return part.rows, under_settings(part.cases, predictions, predictor.devices, chosen)
 
 
 def _complaint(path: Path, refused: dict[int, str], n: int) -> str:

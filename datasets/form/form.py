@@ -44,6 +44,7 @@ class FormRows:
         latency_s: Latency in seconds.
         power_w: Power in watts.
         power_limit_w: Power limit in force, in watts; an input, no label.
+        clock_hz: Clock that the compute units are locked to, in hertz; likewise.
         energy_j: Energy in joules.
         source: Who measured the row, empty where the table does not say.
         split: The row's split, empty where the table does not say.
@@ -54,6 +55,7 @@ class FormRows:
     latency_s: Floats
     power_w: Floats
     power_limit_w: Floats
+    clock_hz: Floats
     energy_j: Floats
     source: Strings
     split: Strings

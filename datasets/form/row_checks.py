@@ -24,6 +24,8 @@ SHORTEST_S = 1e-9
 MOST_POWER_W = 20e3
 """No single processor draws this much; milliwatts do look like it."""
 
+_SETTING = ("power_limit_w", "clock_hz")
+
 
 class Columns:
     """Columns of a table, converted once, seen at the rows of one family."""
@@ -93,11 +95,11 @@ def judged_cases(
 
 
 def judged_labels(columns: Columns, refusals: Refusals, *, need_labels: bool) -> dict[str, Floats]:
-    """The four measured columns in SI units, NaN where missing; without labels only the power limit is read."""
-    names = ("latency_s", "power_w", "power_limit_w", "energy_j")
+    """The measured columns and the board's setting in SI units, NaN where missing; without labels only the setting is read."""
+    names = ("latency_s", "power_w", *_SETTING, "energy_j")
     labels: dict[str, Floats] = {}
     for name in names:
-        if not need_labels and name != "power_limit_w":
+        if not need_labels and name not in _SETTING:
             labels[name] = np.full(len(columns.rows), np.nan)
             continue
         labels[name], not_a_number = columns.numbers(name)

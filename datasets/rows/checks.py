@@ -134,7 +134,7 @@ def check_labels(columns: Mapping[str, Any], refusals: Refusals) -> None:
 
     `columns` are float64, shape `(n,)`, NaN for missing; absent columns are not judged.
     """
-    for name in (*_TIMES, "power_w", "power_limit_w", "energy_j"):
+    for name in (*_TIMES, "power_w", "power_limit_w", "clock_hz", "energy_j"):
         if name in columns:
             values = columns[name]
             wrong = (values <= 0) | np.isinf(values)

@@ -73,6 +73,18 @@ def _example_of(family: KernelFamily, shape: dict[str, int], device: str) -> dic
     return example if "" in family.variants else example | {"variant": family.variants[0]}
 
 
+def setting_schemas() -> dict[str, Any]:
+    """JSON Schemas of how a board is set, by name."""
+    words = {
+        "power_limit_w": "Power limit of the GPU in watts; null: its own",
+        "clock_hz": "Locked clock of the GPU's compute units in hertz; null: as high as the limit allows",
+    }
+    return {
+        name: {"type": ["number", "null"], "exclusiveMinimum": 0, "default": None, "description": text}
+        for name, text in words.items()
+    }
+
+
 def coverage_schema() -> dict[str, Any]:
     """JSON Schema of the share of cases an interval is to contain."""
     return {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": DEFAULT_COVERAGE,

@@ -25,6 +25,8 @@ IMPL_PATTERN = NAME
 SPEC_FIELDS = (
     "family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state", "timing"
 )  # fmt: skip
+SETTING_FIELDS = ("power_limit_w", "clock_hz")
+"""How a board is set, beside a spec."""
 _REQUIRED = ("family", "device", "dtype", "sizes")
 IMPL = re.compile(IMPL_PATTERN)
 _EXACT = 2.0**53
@@ -99,7 +101,7 @@ def read_bare_spec(
             raise SpecError(
                 f"unknown field {shown_name(name)!r}; possible are {listed((*taken, *extra))}"
                 if taken is not SPEC_FIELDS
-                else f"unknown field {shown_name(name)!r}; a spec takes {listed(SPEC_FIELDS)}",
+                else f"unknown field {shown_name(name)!r}; a spec takes {listed((*SPEC_FIELDS, *extra))}",
                 field=shown_name(name),
             )
     for name in needed:

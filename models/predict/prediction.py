@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -93,6 +94,26 @@ class Predictions:
             regimes=np.concatenate([np.asarray(part.regimes) for part in parts]),
             timings=[word for part in parts for word in part.timings],
         )
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Prediction]) -> Predictions:
+        """The columns of predictions of one coverage, at least one."""
+        unknown = Interval(math.nan, math.nan, math.nan)
+        cells = {name: [getattr(row, name) or unknown for row in rows] for name in TARGETS}
+        return cls(
+            targets={
+                name: TargetColumns(*(np.array([getattr(cell, end) for cell in column]) for end in ("value", "lower", "upper")))
+                for name, column in cells.items()
+            },
+            coverage=rows[0].coverage,
+            method=[row.method for row in rows],
+            in_domain=np.array([row.in_domain for row in rows], dtype=np.bool_),
+            notes=[row.notes for row in rows],
+            bound=[row.bound for row in rows],
+            breakdown={name: np.array([row.breakdown[name] for row in rows]) for name in rows[0].breakdown},
+            regimes=[row.regime for row in rows],
+            timings=[row.timing for row in rows],
+        )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.method)

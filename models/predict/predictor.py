@@ -36,6 +36,8 @@ from ..family_model.vector_products import bound_by_streams, unknown_vectors
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, training_support
 from .law import cases_by_law, with_law
+from .power_cap import under_settings
+from .power_law import PowerSetting
 from .prediction import TARGETS, Prediction, Predictions, answer_programs
 
 
@@ -276,10 +278,14 @@ def load_predictor(path: Path, devices: Catalogue | None = None) -> ArtifactPred
 class ArtifactPredictor:
     """Predicts with the graphs of an artifact. Safe to share between threads."""
 
-    def __init__(self, directory: Path, manifest: Mapping[str, Any], devices: Catalogue, loaded: Any = ()) -> None:
+    def __init__(
+        self, directory: Path, manifest: Mapping[str, Any], devices: Catalogue, loaded: Any = (),
+        setting: PowerSetting | None = None, sustained: float = 1.0,
+    ) -> None:  # fmt: skip
         self.directory = directory
         self.manifest = manifest
         self.devices = devices
+        self.setting, self._sustained = setting, sustained
         self._loaded: dict[str, FamilyPredictor] = dict(loaded)
         self._lock = Lock()
 
@@ -297,7 +303,18 @@ class ArtifactPredictor:
 
     def with_families(self, families: Mapping[str, FamilyPredictor]) -> ArtifactPredictor:
         """The same with other predictors for some families."""
-        return ArtifactPredictor(self.directory, self.manifest, self.devices, self._loaded | dict(families))
+        return ArtifactPredictor(
+            self.directory, self.manifest, self.devices, self._loaded | dict(families), self.setting, self._sustained
+        )
+
+    def under(self, setting: PowerSetting | None, sustained: float = 1.0) -> ArtifactPredictor:
+        """The same for boards set so: what it predicts raises `SpecError` where a device cannot be; None: as they come.
+
+        `sustained` is the power that boards draw where the kernels run over that predicted, as of `predictions_under`.
+        """
+        other = ArtifactPredictor(self.directory, self.manifest, self.devices, (), setting, sustained)
+        other._loaded, other._lock = self._loaded, self._lock
+        return other
 
     def load_all(self) -> None:
         """Read and check every family now, so that a damaged artifact is found before it serves.
@@ -335,6 +352,9 @@ class ArtifactPredictor:
         low, high = COVERAGE_RANGE
         if type(coverage) is not float or not low <= coverage <= high:
             check_coverage(coverage)
+        if self.setting is not None:
+            predictions = self.under(None).predict_cases(cases, coverage=coverage)
+            return under_settings(cases, predictions, self.devices, [self.setting] * len(cases), self._sustained)
         n = len(cases.dtype)
         if cases.family.launches is not None:
             kinds = self.manifest["families"].get(cases.family.name, {}).get("kinds", ())

@@ -30,6 +30,7 @@ class FakePredictor:
     """Twice the lower bound, ± 20 %; 350 W on a GPU, unknown on a CPU; knows no conv2d and fails on tanh."""
 
     devices = catalogue()
+    setting = None
 
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9

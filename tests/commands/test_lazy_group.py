@@ -41,10 +41,10 @@ def command_of(path: str) -> tuple[typer.Context, object]:
     return context, context.command
 
 
-def test_twelve_commands_are_listed_in_three_panels(run):
+def test_thirteen_commands_are_listed_in_three_panels(run):
     shown = run("--help").out
-    assert len(COMMANDS) == 12
-    listed = re.findall(r"^│ ([a-z]+)  ", shown, re.MULTILINE)
+    assert len(COMMANDS) == 13
+    listed = re.findall(r"^│ ([a-z][a-z-]*)  ", shown, re.MULTILINE)
     assert listed == list(COMMANDS)
     assert re.findall(r"─ (Ask|Improve|Run) ─", shown) == ["Ask", "Improve", "Run"]
     assert not any(re.search(rf"\b{name}\b", shown.split("─ Ask")[1]) for name in ("collect", "characterize", "nights"))

@@ -220,3 +220,22 @@ def test_the_families_have_sizes_and_defaults():
     assert "tile_m" in gemm["config"]
     assert "batch=1 m n k" in repr(kernelcast.families())
     assert "<table>" in kernelcast.families()._repr_html_()
+
+
+def test_boards_may_be_set_to_a_limit_or_a_clock(pandas: None) -> None:
+    spec = {"family": "gemm", "device": "h200", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096}
+    usual, limited = kc.predict(**spec), kc.predict(**spec, power_limit_w=400)
+    assert kc.predict(**spec, power_limit_w=700) == usual
+    assert limited.latency_s > usual.latency_s
+    assert limited.power_w is not None
+    assert limited.power_w.value == pytest.approx(400, rel=1e-3)
+    rows = kc.predict([spec, spec | {"power_limit_w": 400}]).rows
+    assert [row["latency_s"] for row in rows] == [usual.latency_s.value, limited.latency_s.value]
+    for_all = kc.predict([spec, spec | {"power_limit_w": 700}], power_limit_w=400).rows
+    assert [row["latency_s"] for row in for_all] == [limited.latency_s.value, usual.latency_s.value]
+
+
+def test_a_setting_that_cannot_be_says_which_row() -> None:
+    spec = {"family": "gemm", "device": "h200", "dtype": "bf16", "m": 64, "n": 64, "k": 64, "clock_hz": 1980}
+    with pytest.raises(SpecError, match=r"specs\[0\].clock_hz: clock_hz is 1980 Hz"):
+        kc.predict([spec])

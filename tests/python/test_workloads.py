@@ -96,3 +96,14 @@ def test_a_whole_model_is_a_total_that_computes():
     assert isinstance(total, kernelcast.Total)
     assert repr(total).startswith("3 runs of 1 kernel on nvidia-h200-sxm-141gb\n")
     assert (total / total).latency.value == 1
+
+
+def test_a_whole_model_may_run_on_boards_under_a_limit():
+    kernels = [{"family": "gemm", "dtype": "bf16", "m": 4096, "n": 4096, "k": 4096, "count": 4}]
+    usual, same, limited = (
+        kernelcast.predict_model(kernels, "h200", power_limit_w=limit_w) for limit_w in (None, 700, 400)
+    )
+    assert same == usual
+    assert limited.latency_s.value > 1.1 * usual.latency_s.value
+    with pytest.raises(kernelcast.SpecError, match="give 123 to 700 W"):
+        kernelcast.predict_model(kernels, "h200", power_limit_w=7)

@@ -11,6 +11,7 @@ import numpy as np
 from ...features.batch.cases import Floats
 from ...features.device import Device
 from ...features.errors import SpecError
+from ...models.predict.power_law import Board, log_error
 from ...models.predict.prediction import Interval
 from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
@@ -23,7 +24,7 @@ from .host_experts import host_notes
 from .request import Load, ServingRequest, scheduler_of
 from .service_steps import steps_of
 from .speculation import UNMEASURED, SpeculationResult, SpeculativeSteps, Times, speculation_result
-from .steps import WAITING_SHARE, KernelEstimates
+from .steps import SUSTAINED, WAITING_SHARE, KernelEstimates, limit_w
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
@@ -32,6 +33,8 @@ _SERVED = ("closed", "open")
 FULL_CACHE = 3.0
 """Half-widths of the time to the first token grow so much where sequences are preempted: of six public closed loops whose cache
 is full three are inside without it and all with it. Times per token (5 of 6) and throughputs (18 of 19) are as they are."""
+SIGMAS_OF_90 = 1.645
+"""Half-width of an interval of 90 % in deviations."""
 MAX_CLOSED = 4000
 """Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
 
@@ -140,17 +143,12 @@ class ServingPredictor:
         """Times of the steps of a question."""
         guesses = None if request.speculation is None else (request.speculation.tokens, request.speculation.draft)
         key = (
-            request.facts,
-            request.device,
-            request.plan,
-            request.formats,
-            request.engine,
-            request.engine_version,
-            guesses,
-            request.host_experts,
-        )
+            request.facts, request.device, request.plan, request.formats, request.engine, request.engine_version, guesses,
+            request.host_experts, request.setting,
+        )  # fmt: skip
         if key not in self._times:
-            self._times[key] = steps_of(self.predictor, request, self._kernels)
+            predictor = self.predictor.under(request.setting, SUSTAINED) if request.setting else self.predictor
+            self._times[key] = steps_of(predictor, request, self._kernels)
         return self._times[key]
 
     def table(
@@ -162,13 +160,13 @@ class ServingPredictor:
         Raises:
             SpecError: a kernel cannot be predicted.
         """
-        limit_w = self.predictor.devices.get(request.device).fact("tdp_w") or 0.0
-        times = self.times(request)
+        device, times = self.predictor.devices.get(request.device), self.times(request)
+        waiting_w = min(WAITING_SHARE * (device.fact("tdp_w") or 0.0), limit_w(device, request.setting))
         guesses, drafting = (times.tokens, times.drafting) if isinstance(times, SpeculativeSteps) else (0, None)
         return StepTable(
             times, batch=batch, length=length, prompt=prompt, chunk=chunk, contexts=contexts, guesses=guesses,
             drafting=drafting, overhead=profile.overhead_of(request.plan.stage_ranks),
-            waiting_w=WAITING_SHARE * limit_w * request.plan.devices,
+            waiting_w=waiting_w * request.plan.devices,
         )  # fmt: skip
 
     def predict(self, request: ServingRequest) -> ServingPrediction:
@@ -177,9 +175,26 @@ class ServingPredictor:
         Raises:
             SpecError: the model does not fit, a sequence does not, or a kernel cannot be predicted.
         """
-        request = replace(request, device=self.predictor.devices.get(request.device).name)
+        device = self.predictor.devices.get(request.device)
+        request = replace(request, device=device.name)
+        if request.setting is not None:
+            Board.of(device).check(request.setting, device.name)
         plan = set_up(self, request)
-        return _answer(request, plan, simulate(plan.table, plan.arrivals, plan.how), self.times(request))
+        service = simulate(plan.table, plan.arrivals, plan.how)
+        return _answer(request, plan, service, self.times(request), self._setting_error(request, service))
+
+    def _setting_error(self, request: ServingRequest, service: Service) -> float:
+        """Half-width of ln of what a setting adds to errors, by how much longer a decode step takes."""
+        if request.setting is None:
+            return 0.0
+        step = [
+            Step.decode(
+                max(1, round(service.tokens)), round(request.load.input_tokens + request.load.output_tokens / 2)
+            )
+        ]
+        usual = self.times(replace(request, setting=None)).seconds(step)[0]
+        time = float(self.times(request).seconds(step)[0][0] / usual[0])
+        return 0.0 if time == 1 else SIGMAS_OF_90 * float(log_error(time))
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +239,7 @@ def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
     # What is preempted is computed again with what it has generated.
     prompt = longest if how.reserved < 1 and batch * longest > how.cache_tokens else int(max(arrivals.inputs))
     table = service.table(request, profile, batch=batch, length=longest, prompt=prompt, chunk=how.chunk)
-    return SetUp(profile, table, arrivals, how, holds, device.fact("tdp_w") or math.inf, device.architecture)
+    return SetUp(profile, table, arrivals, how, holds, limit_w(device, request.setting), device.architecture)
 
 
 def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
@@ -309,7 +324,9 @@ def latency_of(values: Floats, spread: Callable[[float], Interval]) -> Latency:
     return Latency(*(spread(point) for point in points))
 
 
-def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Times) -> ServingPrediction:
+def _answer(
+    request: ServingRequest, plan: SetUp, service: Service, times: Times, setting_error: float
+) -> ServingPrediction:
     arrivals, table, how = plan.arrivals, plan.table, plan.how
     replicas = request.replicas
     ttft = service.first_s - service.sent_s
@@ -321,6 +338,7 @@ def _answer(request: ServingRequest, plan: SetUp, service: Service, times: Times
     def spread(value: float, target: str) -> Interval:
         half = plan.profile.half_width(target, plan.architecture) * (1 if request.is_like_measured else UNMEASURED)
         half *= FULL_CACHE if service.preemptions and target == "ttft" else 1
+        half = math.hypot(half, setting_error) if setting_error else half
         return Interval(value, value * math.exp(-half), value * math.exp(half))
 
     itl_points = weighted_quantiles(service.gaps_s, service.weights, SHARES)

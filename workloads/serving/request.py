@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...features.errors import SpecError, listed
+from ...models.predict.power_law import PowerSetting, read_setting
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ONE_DEVICE, ParallelPlan
@@ -233,6 +234,7 @@ class ServingRequest:
         events: Events per token of an answer that the client counts, and by which it divides times per token.
         speculation: How tokens are guessed; None: they are not.
         host_experts: Share of the routed experts that is in the host's memory.
+        setting: How each device is set; None: as it comes.
     """
 
     facts: ModelFacts
@@ -249,6 +251,7 @@ class ServingRequest:
     events: float = 1.0
     speculation: Speculation | None = None
     host_experts: float = 0.0
+    setting: PowerSetting | None = None
 
     def __post_init__(self) -> None:
         if not self.facts.generates:
@@ -310,6 +313,7 @@ def serving_request(
     cached: float = 0.0, seed: int = 0, engine: str = "vllm", engine_version: str | None = None, chunk: int | None = None,
     max_sequences: int | None = None, dtype: str | None = None, weights: str | None = None, kv_dtype: str | None = None,
     speculate: int | None = None, acceptance: float | None = None, draft: ModelFacts | None = None, host_experts: float = 0.0,
+    power_limit_w: float | None = None, clock_hz: float | None = None,
 ) -> ServingRequest:  # fmt: skip
     """A question in plain numbers and names, as commands and requests give it.
 
@@ -343,6 +347,8 @@ def serving_request(
         acceptance: probability that a guess is accepted where those before it were; needed to speculate.
         draft: the model that guesses; None: guesses cost nothing.
         host_experts: share of the routed experts that is in the host's memory.
+        power_limit_w: power limit that each device is set to, in watts; None: its own.
+        clock_hz: clock that its compute units are locked to, in hertz; None: as high as the limit allows.
 
     Raises:
         SpecError: there is no load or more than one, or a value is none that is possible.
@@ -362,4 +368,5 @@ def serving_request(
         facts=facts, device=device, load=loads[0], formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan, engine=engine_named(engine), engine_version=engine_version, replicas=replicas_of(plan, gpus), chunk=chunk,
         sequences=max_sequences, speculation=speculation_of(speculate, acceptance, draft), host_experts=host_experts,
+        setting=read_setting(power_limit_w, clock_hz),
     )  # fmt: skip

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...features.batch.cases import Floats
+from ...features.device import Device
+from ...models.predict.power_law import PowerSetting
 from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.estimate import Estimate, estimate_steps, formats_of
 from ..architectures.facts import ModelFacts
@@ -46,6 +48,12 @@ class _Cost:
     energy_j: float
 
 
+def limit_w(device: Device, setting: PowerSetting | None) -> float:
+    """The power limit in force on a device in watts; infinite where none is public."""
+    own_w = device.fact("tdp_w") or np.inf
+    return own_w if setting is None or setting.power_limit_w is None else setting.power_limit_w
+
+
 class KernelEstimates:
     """Estimates of steps' kernels, which engines that run the same kernels share."""
 
@@ -63,7 +71,7 @@ class KernelEstimates:
         formats = formats_of(facts) if formats is None else formats
         # Stages run one after the other what one rank of all layers would: their kernels are the same.
         one_stage = replace(plan, pp=1)
-        known = self._known.setdefault((facts, device, one_stage, formats, impl), {})
+        known = self._known.setdefault((facts, device, one_stage, formats, impl, predictor.setting), {})
         new = [step for step in dict.fromkeys(steps) if step not in known]
         for start in range(0, len(new), _CHUNK):
             for item in estimate_steps(
@@ -107,6 +115,7 @@ class StepTimes:
         facts.check_plan(plan)
         self.predictor, self.facts, self.plan, self.formats = predictor, facts, plan, formats
         self.device = predictor.devices.get(device)
+        self.limit_w = limit_w(self.device, predictor.setting)
         self.engine = engine_name(engine)
         self.profile = profile or shipped_profile(engine, engine_version)
         self._layers = LayerCounts.of(facts)
@@ -143,12 +152,13 @@ class StepTimes:
         """Joules of all devices of the plan, shape `(n,)`: of the kernels, and of waiting; NaN where unknown."""
         costs, columns = self._costs_of(steps), self.columns(steps)
         kernels_s = np.array([sum(cost.parts_s) - cost.parts_s[GPU_PARTS.index("collectives")] for cost in costs])
-        limit_w = self.device.fact("tdp_w") or np.nan
         kernels_j = SUSTAINED * np.array([cost.energy_j for cost in costs])
         # While a stage works the others wait.
         waiting_s = np.maximum(self.profile.seconds(columns) - kernels_s / self.plan.pp, 0.0)
-        most_j = self.plan.stage_ranks * limit_w * kernels_s
-        return np.minimum(kernels_j, most_j) + self.plan.devices * WAITING_SHARE * limit_w * waiting_s
+        most_j = self.plan.stage_ranks * self.limit_w * kernels_s
+        own_w = self.device.fact("tdp_w") or np.nan
+        waiting_j = self.plan.devices * WAITING_SHARE * own_w * waiting_s
+        return np.minimum(kernels_j, most_j) + np.minimum(waiting_j, self.plan.devices * self.limit_w * waiting_s)
 
     def columns(self, steps: Sequence[Step]) -> StepColumns:
         """The steps as a profile sees them."""

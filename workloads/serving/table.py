@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...features.errors import SpecError
+from ...models.predict.power_law import read_setting
 from ...models.predict.prediction import Interval
 from ..architectures.config.catalogue import FACTS, model_facts, row_facts
 from ..architectures.estimate import formats_of
@@ -23,7 +24,8 @@ Row = Mapping[str, Any]
 COLUMNS = (
     "model", "device", "num_gpus", "tp", "pp", "ep", "dp", "engine", "engine_version", "precision", "weight_dtype", "kv_dtype",
     "isl", "osl", "concurrency", "batch", "request_rate", "num_requests", "load", "task", "mode", "note", "prefill_workers",
-    "decode_workers", "decode_tp", "decode_ep", "decode_dp", "spec_tokens", "spec_acceptance", "draft_model", *FACTS,
+    "decode_workers", "decode_tp", "decode_ep", "decode_dp", "spec_tokens", "spec_acceptance", "draft_model", "power_limit_w",
+    "clock_hz", *FACTS,
 )  # fmt: skip
 """The columns that are read; all but `model`, `device` and a load may be missing."""
 TEXTS = frozenset({
@@ -175,7 +177,7 @@ def request_of(row: Row) -> ServingRequest:
     return ServingRequest(
         facts=facts, device=device, load=load, formats=formats, plan=plan, engine=engine, engine_version=version,
         replicas=replicas, sequences=sequences, chunk=chunk, client=client.name, events=client.events,
-        speculation=_speculation(row),
+        speculation=_speculation(row), setting=read_setting(_number(row, "power_limit_w"), _number(row, "clock_hz")),
     )  # fmt: skip
 
 

@@ -311,3 +311,19 @@ def test_the_schema_takes_what_is_answered(client):
         spec = without_nulls(drawn(family, random.Random(0)))
         validator.validate(in_columns([spec, spec]))
         assert not validator.is_valid({"family": name, "columns": {"device": "h100"}})
+
+
+def test_boards_of_all_rows_may_be_set(client):
+    usual, same, slow = (
+        client.request("POST", PATH, json=gemm(sizes={"m": 512, "n": 4096, "k": 4096}) | setting).json()
+        for setting in ({}, {"power_limit_w": 700}, {"clock_hz": 0.9e9})
+    )
+    assert same == usual
+    assert slow["latency_s"]["value"][0] > 1.2 * usual["latency_s"]["value"][0]
+    for change, words in (
+        ({"power_limit_w": 9}, "give 117 to 700 W"),
+        ({"clock_hz": "fast"}, "must be a positive number"),
+    ):
+        (problem,) = client.request("POST", PATH, json=gemm() | change).json()["errors"]
+        assert problem["field"] in change
+        assert words in problem["detail"]

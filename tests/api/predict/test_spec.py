@@ -104,3 +104,32 @@ def test_a_library_that_was_never_measured_is_refused_at_its_field(client, gemm)
     columns = {"family": "gemm", "columns": {"device": gemm["device"], "dtype": "bf16", "sizes": {"m": [8], "n": [8], "k": [8]},
                "impl": "trch"}}  # fmt: skip
     client.check_refused("/v1/predict/columns", columns, "columns.impl", "no gemm of impl 'trch'")
+
+
+def test_a_spec_may_have_a_power_limit_and_a_clock(client, gemm):
+    usual = client.post(gemm).json()
+    assert client.post(gemm | {"power_limit_w": 700, "clock_hz": None}).json() == usual
+    slow = client.post(gemm | {"clock_hz": 0.9e9}).json()
+    assert slow["latency_s"]["value"] > 1.2 * usual["latency_s"]["value"]
+    assert slow["power_w"]["value"] < usual["power_w"]["value"]
+    assert slow["method"] == "fake under 900 MHz"
+    batch = client.post({"requests": [gemm, gemm | {"clock_hz": 0.9e9}, gemm]}).json()["predictions"]
+    assert batch == [usual, slow, usual]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"power_limit_w": 20}, "power_limit_w", "give 117 to 700 W"),
+        ({"power_limit_w": 1200}, "power_limit_w", "above its own limit"),
+        ({"power_limit_w": "300"}, "power_limit_w", "must be a positive number"),
+        ({"clock_hz": 1400}, "clock_hz", "1200 MHz are 1.2e9"),
+        ({"device": "amd-epyc-9654", "power_limit_w": 200}, "power_limit_w", "is a CPU"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_by_name(client, gemm, change, field, words):
+    alone, (of_batch,) = client.post(gemm | change), client.post({"requests": [gemm, gemm | change]}).json()["errors"]
+    assert alone.status_code == 422
+    (problem,) = alone.json()["errors"]
+    assert (problem["field"], of_batch["field"]) == (field, f"requests[1].{field}")
+    assert words in problem["detail"]

@@ -171,3 +171,29 @@ def test_a_reader_that_goes_away_is_no_traceback():
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd="/", check=True)
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+def test_a_board_may_be_set_to_a_limit_or_a_clock(run, fake):
+    usual, slow, limited = (
+        json.loads(run("predict", *GEMM, "--device", "h100-sxm", *options, "--json").out)
+        for options in ((), ("--clock-hz", "9e8"), ("--power-limit-w", "500"))
+    )
+    assert limited == usual
+    assert slow["latency_s"]["value"] > 1.2 * usual["latency_s"]["value"]
+    assert slow["method"].endswith("under 900 MHz")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--power-limit-w", "5"), "power_limit_w is 5 W for nvidia-h100-sxm-80gb, below what it draws"),
+        (("--power-limit-w", "0"), "power_limit_w must be a positive number"),
+        (("--clock-hz", "5e9"), "above its boost clock"),
+        (("--clock-hz", "1e9", "--table", "x.csv", "--out", "y.csv"), "have columns power_limit_w and clock_hz"),
+    ],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_is_refused(run, fake, options, words):
+    what = () if "--table" in options else (*GEMM, "--device", "h100-sxm")
+    done = run("predict", *what, *options)
+    assert done.code == 2
+    assert words in done.err

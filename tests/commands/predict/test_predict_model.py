@@ -155,3 +155,15 @@ def test_the_python_door_takes_mappings_flat_or_nested_and_kernels(monkeypatch, 
     with pytest.raises(SpecError, match=r"kernels\[1\].k: gemm needs k") as caught:
         kernelcast.predict_model([flat, {name: value for name, value in flat.items() if name != "k"}], "h100")
     assert caught.value.field == "kernels[1].k"
+
+
+def test_boards_may_be_set_to_a_limit(run, tmp_path):
+    path = tmp_path / "layer.yaml"
+    path.write_text("- {family: gemm, dtype: bf16, m: 4096, n: 4096, k: 4096, count: 4}\n")
+    usual, same, limited = (
+        json.loads(run("predict", "model", path, "--device", "h200", *options, "--json").out)["answers"][0]
+        for options in ((), ("--power-limit-w", "700"), ("--power-limit-w", "400"))
+    )
+    assert same == usual
+    assert limited["latency_s"]["value"] > 1.1 * usual["latency_s"]["value"]
+    assert limited["power_w"]["value"] == pytest.approx(400, rel=1e-3)

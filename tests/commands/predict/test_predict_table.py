@@ -172,3 +172,30 @@ def test_a_full_disk_leaves_the_old_file(run, fake, tmp_path, monkeypatch):
     assert "no space left" in done.error
     assert out.read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} <= {"in.parquet", "out.parquet", "home"}
+
+
+def test_rows_may_have_a_power_limit_or_a_clock(predict):
+    devices = ["nvidia-t4", "H100-SXM", "H100-SXM", "H100-SXM"]
+    plain, limited = rows(device=devices, m=[4096] * 4, n=[4096] * 4, k=[4096] * 4), {
+        "power_limit_w": [70.0, 700.0, 300.0, None], "clock_hz": [None, None, None, 1.0e9]
+    }  # fmt: skip
+    _, usual = predict(plain)
+    for name, cells in limited.items():
+        plain = plain.append_column(name, pa.array(cells, pa.float64()))
+    done, result = predict(plain)
+    assert done.code == 0, done.err
+    seconds, usual_s = (table["pred_latency_s"].to_pylist() for table in (result, usual))
+    assert seconds[:2] == usual_s[:2]
+    assert seconds[3] > 1.5 * usual_s[3]
+    assert result["method"].to_pylist()[3].endswith("under 1000 MHz")
+
+
+def test_rows_with_impossible_settings_are_refused_by_name(predict):
+    table = rows(device=["nvidia-t4", "H100-SXM", "amd-epyc-9654", "nvidia-t4"])
+    table = table.append_column("power_limit_w", pa.array([400.0, 30.0, 200.0, None]))
+    table = table.append_column("clock_hz", pa.array([None, None, None, 9e9]))
+    done, result = predict(table, "--skip-bad-rows")
+    assert done.code == 0
+    reasons = result["refused"].to_pylist()
+    for reason, words in zip(reasons, ("70 W", "117 to 700 W", "is a CPU", "above its boost clock"), strict=True):
+        assert words in reason

@@ -1,0 +1,156 @@
+"""Predictions for boards under a power limit or a locked clock, by the law of `power_law.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from ...features.batch.cases import Cases, Floats
+from ...features.device import Catalogue, Device
+from ...features.errors import SpecError
+from ..family_model.intervals import TargetColumns
+from .power_law import Board, PowerSetting, kernel_response, log_error, on_clock
+from .prediction import TARGETS, Prediction, Predictions
+
+
+@dataclass(frozen=True, slots=True)
+class SettingColumns:
+    """Settings of cases on their boards, every column of shape `(n,)`.
+
+    Attributes:
+        static_w: S of the board.
+        own_w: Its own power limit.
+        limit_w: Power limit in force.
+        clock: Clock allowed over the boost clock, at most 1.
+        is_limited: Whether the limit is below the board's own.
+        titles: The settings in words.
+    """
+
+    static_w: Floats
+    own_w: Floats
+    limit_w: Floats
+    clock: Floats
+    is_limited: Any
+    titles: Sequence[str]
+
+    @classmethod
+    def of(cls, devices: Sequence[Device], settings: Sequence[PowerSetting]) -> SettingColumns:
+        """The columns of settings on devices, one each.
+
+        Raises:
+            SpecError: a device cannot be set so, see `Board`.
+        """
+        known: dict[tuple[str, PowerSetting], tuple[float, ...]] = {}
+        for device, setting in zip(devices, settings, strict=True):
+            if (device.name, setting) not in known:
+                board = Board.of(device)
+                board.check(setting, device.name)
+                in_force_w = setting.power_limit_w or board.limit_w
+                share = (setting.clock_hz or board.boost_hz) / board.boost_hz
+                is_lower = in_force_w < board.limit_w
+                known[device.name, setting] = board.static_w, board.limit_w, in_force_w, share, is_lower
+        rows = [known[device.name, setting] for device, setting in zip(devices, settings, strict=True)]
+        static_w, own_w, limit_w, clock, is_limited = np.array(rows).reshape(-1, 5).T
+        return cls(static_w, own_w, limit_w, clock, is_limited > 0, [setting.title for setting in settings])
+
+
+def predictions_under(predictions: Predictions, columns: SettingColumns, sustained: float = 1.0) -> Predictions:
+    """Predictions under settings. One that no limit or clock reaches within its interval stays as it is, to the last bit.
+
+    Bounds and breakdown stay those of the boost clock.
+
+    Args:
+        predictions: those of boards as they come.
+        columns: how each board is set.
+        sustained: power that the boards draw where these kernels run, over that predicted; the answer is over it too.
+
+    Raises:
+        SpecError: a limit below the board's own for a case whose power is unknown.
+    """
+    latency, power, energy = (predictions.targets[name] for name in TARGETS)
+    unknown = np.isnan(power.value)
+    if (unknown & columns.is_limited).any():
+        raise SpecError(
+            "the power of this kernel on this device is unknown, so what power_limit_w does is unknown; leave it out, or "
+            "lock the clock with clock_hz",
+            field="power_limit_w",
+        )
+    c = on_clock(predictions.breakdown)
+    with np.errstate(invalid="ignore"):
+        low, value, high = (
+            kernel_response(
+                np.where(unknown, columns.static_w, watts), c, columns.static_w, columns.limit_w, columns.clock
+            )
+            for watts in (power.lower, power.value, power.upper)
+        )
+        is_changed = (high.clock < 1.0) & (columns.is_limited | (columns.clock < 1.0))
+        spread = NormalDist().inv_cdf((1 + predictions.coverage) / 2) * log_error(high.time)
+        seconds = latency.value * value.time
+        down = np.hypot(np.hypot(np.log(latency.value / latency.lower), np.log(value.time / low.time)), spread)
+        up = np.hypot(np.hypot(np.log(latency.upper / latency.value), np.log(high.time / value.time)), spread)
+        new_latency = TargetColumns(
+            seconds, np.minimum(np.maximum(seconds * np.exp(-down), latency.lower), seconds), seconds * np.exp(up)
+        )
+        most_w = np.maximum(np.minimum(columns.limit_w / sustained, power.upper), high.power_w)
+        new_power = TargetColumns(
+            value.power_w,
+            np.minimum(
+                np.maximum(low.power_w * np.exp(-spread), np.minimum(columns.static_w, low.power_w)), value.power_w
+            ),
+            np.maximum(np.minimum(high.power_w * np.exp(spread), most_w), value.power_w),
+        )
+        joules = seconds * value.power_w
+        down = np.hypot(np.log(energy.value / energy.lower), spread)
+        up = np.hypot(np.hypot(np.log(energy.upper / energy.value), np.log(high.time / value.time)), spread)
+        new_energy = TargetColumns(joules, joules * np.exp(-down), joules * np.exp(up))
+    pairs = zip(TARGETS, (latency, power, energy), (new_latency, new_power, new_energy), strict=True)
+    targets = {
+        name: TargetColumns(*(
+            np.where(is_changed & ~(unknown & (name != "latency_s")), getattr(new, end), getattr(old, end))
+            for end in ("value", "lower", "upper")
+        ))
+        for name, old, new in pairs
+    }  # fmt: skip
+    method = [
+        f"{text} under {title}" if changed else text
+        for text, title, changed in zip(predictions.method, columns.titles, is_changed.tolist(), strict=True)
+    ]
+    return replace(predictions, targets=targets, method=method)
+
+
+def under_settings(
+    cases: Cases, predictions: Predictions, devices: Catalogue, settings: Sequence[PowerSetting | None],
+    sustained: float = 1.0,
+) -> Predictions:  # fmt: skip
+    """Predictions of cases, each under its setting; None is the board as it comes. `sustained` as of `predictions_under`.
+
+    Raises:
+        SpecError: a device cannot be set so, or a case's power is unknown.
+    """
+    rows = np.flatnonzero([setting is not None for setting in settings])
+    if not len(rows):
+        return predictions
+    words, code = (labels := cases.categories.labels(lambda category: category.device)).words, labels.code
+    of_word = [devices.get(name) for name in words]
+    chosen = [settings[i] or PowerSetting() for i in rows.tolist()]
+    part = predictions_under(
+        predictions.take(rows), SettingColumns.of([of_word[code[i]] for i in rows.tolist()], chosen), sustained
+    )
+    if len(rows) == len(cases):
+        return part
+    rest = np.setdiff1d(np.arange(len(cases)), rows)
+    order = np.argsort(np.concatenate([rows, rest]))
+    return Predictions.joined([part, predictions.take(rest)]).take(order)
+
+
+def prediction_under(prediction: Prediction, device: Device, setting: PowerSetting) -> Prediction:
+    """One prediction under a setting, as `predictions_under`.
+
+    Raises:
+        SpecError: likewise.
+    """
+    return predictions_under(Predictions.from_rows([prediction]), SettingColumns.of([device], [setting])).rows()[0]
