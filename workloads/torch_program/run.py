@@ -82,6 +82,8 @@ class Run:
             if not torch.accelerator.is_available():
                 stack.enter_context(autocast_here())
             stack.enter_context(fake)
+            recorder.start()
+            stack.callback(recorder.stop)
             stack.enter_context(recorder)
             stack.enter_context(AsOnDevice(recorder, gpu=self.has_gpu))
             stack.enter_context(MetaAutocast())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -246,36 +245,6 @@ def test_what_cannot_be_recorded_is_told(
         recorded(lambda: program(x))
     assert message in str(error.value)
     assert error.value.field == "program"
-
-
-def test_numbers_of_tensors_are_printed_and_added_up(recorded: Recorded) -> None:
-    texts: list[str] = []
-
-    def log() -> None:
-        loss = torch.ones(4, 4, requires_grad=True).square().mean()
-        loss.backward()
-        assert math.isfinite(loss.item())
-        texts.append(f"loss {loss:.3f}, mean {(0.0 + loss.item()) / 2:.3f}, scale {torch.tensor(2.0).item()}")
-
-    recorded(log)
-    assert texts == ["loss unknown, mean unknown, scale 2.0"]
-
-
-def test_inference_mode_runs_the_same_products_and_leaves_modules_alone(recorded: Recorded) -> None:
-    """Each run once wrapped calls of all modules once more, and the fourth died of recursion."""
-    layer, x, before = nn.Linear(64, 32), torch.ones(8, 128, 64).transpose(0, 1), nn.Module.__call__
-    products = []
-    for mode in (torch.no_grad, torch.inference_mode):
-
-        def infer(mode: Callable[[], Any] = mode) -> None:
-            with mode():
-                layer(x)
-
-        (answer,) = recorded(infer).totals.values()
-        (gemm,) = (part.kernel.spec for part in answer.whole.parts if part.kernel.spec.family == "gemm")
-        products.append({name: dict(gemm.dims)[name] for name in "mnk"})
-    assert products == [{"m": 1024, "n": 32, "k": 64}] * 2
-    assert nn.Module.__call__ is before
 
 
 def test_bad_arguments_are_told(predictor: ArtifactPredictor) -> None:

@@ -10,18 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _disable_current_modes,
-    is_traceable_wrapper_subclass_type,
-)
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass_type
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from ....features.errors import SpecError
@@ -49,7 +40,7 @@ _FREE = frozenset({
 """What neither computes nor moves a tensor's elements, beside views. Reading a scalar waits, but moves nothing."""
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
-"""The kernel of operators that are made of others."""
+"""The kernel of operators that are made of others, which come whole under `inference_mode` alone."""
 
 _BUILT_IN = frozenset({"aten", "prims", "c10d", "_c10d_functional"})
 _LIFTS = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
@@ -98,13 +89,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # What a program moves to a device that is not here stays where it is; storages tell what would be there.
         self._on_device: set[int] = set()
 
-    def __enter__(self) -> Recorder:
+    def start(self) -> None:
+        """Follow which module runs; the mode itself is entered more than once in a run."""
         self._modules.start()
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
 
-    def __exit__(self, *exception: Any) -> None:
-        super().__exit__(*exception)  # type: ignore[no-untyped-call]
+    def stop(self) -> None:
+        """Follow them no longer."""
         for hook in self._hooks:
             hook.remove()
         self._modules.stop()
@@ -120,12 +110,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.is_paused or func.namespace in _NOT_RECORDED:
             return _answer(func, args, kwargs)
         if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE.name):
-            # Under `inference_mode` alone. The mode sees the parts, and what goes with a run is not started again.
-            super().__enter__()  # type: ignore[no-untyped-call]
-            try:
+            with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
-            finally:
-                super().__exit__(None, None, None)  # type: ignore[no-untyped-call]
         return self._call(func, args, kwargs)
 
     def label(self, tensors: Iterable[torch.Tensor], role: str) -> None:
@@ -167,10 +153,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         _collect((*args, *kwargs.values()), tensors)
         on_meta = any(_is_on_meta(tensor) for tensor in tensors)
         fakes = {id(tensor): self._fake_of(tensor, on_meta) for tensor in tensors}
-        fake_args, fake_kwargs = (
-            _exchanged(args, fakes),
-            {name: _exchanged(value, fakes) for name, value in kwargs.items()},
-        )
+        fake_args = _exchanged(args, fakes)
+        fake_kwargs = {name: _exchanged(value, fakes) for name, value in kwargs.items()}
         inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in tensors}
         came = len(self.recording.operations)
         module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
@@ -286,14 +270,14 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """
     try:
         return func(*args, **kwargs)
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+    except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
         raise UnknownValueError(
             f"{_line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
             "leave out what depends on values (`if` and `while` on a tensor, boolean masks as an index), or "
             "estimate the part before and the part behind it",
             field="program",
         ) from error
-    except (UnsupportedOperatorException, NotImplementedError) as error:
+    except (fake_tensor.UnsupportedOperatorException, NotImplementedError) as error:
         raise SpecError(
             f"{_line()} calls {func.name()}, which does not say the shape of its result without running; register one with "
             f"torch.library.register_fake('{func.name().split('.')[0]}')",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,3 +154,20 @@ def test_ranks_that_split_a_layer_sum_its_results(eight_ranks: None, recorded: C
     products = [item.inputs[-1].shape for item in run.recording.operations if item.name == "aten.addmm"]
     assert products == [(256, 128), (128, 256)] * 3
     assert Counter(item.name for item in run.recording.operations)["_c10d_functional.all_reduce"] == 3
+
+
+def test_inference_mode_runs_the_same_products_and_leaves_modules_alone(recorded: Callable[..., Run]) -> None:
+    """Each run once wrapped calls of all modules once more, and the fourth died of recursion."""
+    layer, x, before = nn.Linear(64, 32), torch.ones(8, 128, 64).transpose(0, 1), nn.Module.__call__
+    products = []
+    for mode in (torch.no_grad, torch.inference_mode):
+
+        def infer(mode: Callable[[], Any] = mode) -> None:
+            with mode():
+                layer(x)
+
+        (answer,) = recorded(infer).totals.values()
+        (gemm,) = (part.kernel.spec for part in answer.whole.parts if part.kernel.spec.family == "gemm")
+        products.append({name: dict(gemm.dims)[name] for name in "mnk"})
+    assert products == [{"m": 1024, "n": 32, "k": 64}] * 2
+    assert nn.Module.__call__ is before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -88,3 +89,16 @@ def test_attention_is_fused_unless_the_program_asks_for_the_plain_one(
 
     names = {item.name.replace("_safe_softmax", "_softmax") for item in recorded(step).recording.operations}
     assert name in names
+
+
+def test_numbers_of_tensors_are_printed_and_added_up(recorded: Callable[..., Run]) -> None:
+    texts: list[str] = []
+
+    def log() -> None:
+        loss = torch.ones(4, 4, requires_grad=True).square().mean()
+        loss.backward()
+        assert math.isfinite(loss.item())
+        texts.append(f"loss {loss:.3f}, mean {(0.0 + loss.item()) / 2:.3f}, scale {torch.tensor(2.0).item()}")
+
+    recorded(log)
+    assert texts == ["loss unknown, mean unknown, scale 2.0"]
