@@ -13,7 +13,7 @@ from ..features.kernel import families as known_families
 from ..features.spec_io.reading import SETTING_FIELDS, read_bare_spec
 from ..features.spec_io.words import fitting_devices
 from ..models.predict.named_impl import check_impl, check_specs
-from ..models.predict.power_cap import prediction_under
+from ..models.predict.power_cap import rows_under
 from ..models.predict.power_law import PowerSetting, checked_setting
 from ..models.predict.predictor import ArtifactPredictor
 from ..workloads.compare import devices as side_by_side
@@ -184,9 +184,8 @@ def _answered(
     specs = [on_device(spec, item) for _, spec, item in question]
     names = [item.name for *_, item in question]
     predictions = predictor.predict(specs, names, coverage=coverage)
-    for i, (fields, _, item) in enumerate(question):
-        if (setting := _setting(fields, item)) is not None:
-            predictions[i] = prediction_under(predictions[i], item, setting)
+    boards = [item for *_, item in question]
+    predictions = rows_under(predictions, boards, [_setting(fields, item) for fields, _, item in question])
     answers = map(Answer.of, specs, names, predictions)
     return data_frame(
         [{**row, **answer_row(answer)} for (row, *_), answer in zip(question, answers, strict=True)], index

@@ -19,7 +19,7 @@ from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import DEFAULT_COVERAGE, SETTING_FIELDS, SpecReader, shown_name
 from ...models.predict.named_impl import check_specs
-from ...models.predict.power_cap import prediction_under
+from ...models.predict.power_cap import prediction_under, rows_under
 from ...models.predict.power_law import PowerSetting, checked_setting
 from ...models.predict.prediction import Prediction
 from ...workloads.answers import prediction_answer
@@ -256,15 +256,19 @@ def _under_settings(loaded: LoadedModel, request: Request, predictions: list[Pre
     """
     if not any(request.settings):
         return predictions
-    answers = []
-    for i, (prediction, device, setting) in enumerate(zip(predictions, request.devices, request.settings, strict=True)):
-        try:
-            capped = setting and prediction_under(prediction, loaded.catalogue.get(device), setting)
-        except SpecError as error:
-            path = error.field if request.single else f"requests[{i}].{error.field}"
-            raise SpecError(str(error), field=path) from error
-        answers.append(capped or prediction)
-    return answers
+    boards = [loaded.catalogue.get(device) for device in request.devices]
+    try:
+        return rows_under(predictions, boards, request.settings)
+    except SpecError:
+        if request.single:
+            raise
+        # One of them is at fault: each alone says which.
+        for i, each in enumerate(zip(predictions, boards, request.settings, strict=True)):
+            try:
+                prediction_under(*each)
+            except SpecError as error:
+                raise SpecError(str(error), field=f"requests[{i}].{error.field}") from error
+        raise
 
 
 def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:

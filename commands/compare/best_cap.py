@@ -146,7 +146,7 @@ def _kernel_cost(request: dict[str, Any], device: Device, known: Catalogue, mode
     predictor = load_predictor(model, known)
     check_specs(predictor, [spec])
     usual = predictor.predict([spec], [name])[0]
-    return lambda setting: usual if setting is None else prediction_under(usual, device, setting), str(spec)
+    return lambda setting: prediction_under(usual, device, setting), str(spec)
 
 
 def _service_cost(what: str, words: Sequence[str], device: Device, predictor: Any) -> tuple[CostUnder, str]:

@@ -149,8 +149,7 @@ def predict(
     setting = checked_setting(power_limit_w, clock_hz, place)
     check_specs(predictor, [spec])
     prediction = predictor.predict([spec], [name], coverage=coverage)[0]
-    if setting is not None:
-        prediction = prediction_under(prediction, place, setting)
+    prediction = prediction_under(prediction, place, setting)
     if as_json:
         from ...workloads.answers import prediction_answer
 

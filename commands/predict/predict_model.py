@@ -47,7 +47,7 @@ def predict_model(
     known = console.read_catalogue(device_file)
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
-    from ...models.predict.power_law import checked_setting
+    from ...models.predict.power_law import read_setting
     from ...models.predict.predictor import load_predictor
     from ...workloads.kernel_reading import read_kernels
     from ...workloads.whole_model import predict_whole
@@ -56,7 +56,7 @@ def predict_model(
     device_names = [item.name for item in devices]
     kernels = read_kernels(read_items(path), device_names, known)
     predictor = load_predictor(console.model_dir(model), known)
-    for setting in filter(None, [checked_setting(power_limit_w, clock_hz, item) for item in devices]):
+    if (setting := read_setting(power_limit_w, clock_hz)) is not None:
         predictor = predictor.under(setting)
     ask = partial(predict_whole, predictor, kernels, coverage=coverage, launch_s=launch_s, queued=queued)
     wholes = [ask(name) for name in device_names]

@@ -147,10 +147,24 @@ def under_settings(
     return Predictions.joined([part, predictions.take(rest)]).take(order)
 
 
-def prediction_under(prediction: Prediction, device: Device, setting: PowerSetting) -> Prediction:
-    """One prediction under a setting, as `predictions_under`.
+def rows_under(
+    predictions: Sequence[Prediction], devices: Sequence[Device], settings: Sequence[PowerSetting | None]
+) -> list[Prediction]:
+    """Predictions of one coverage, each on its device under its setting as `predictions_under`; None is the board as it comes.
 
     Raises:
         SpecError: likewise.
     """
-    return predictions_under(Predictions.from_rows([prediction]), SettingColumns.of([device], [setting])).rows()[0]
+    chosen = [(i, setting) for i, setting in enumerate(settings) if setting is not None]
+    answers = list(predictions)
+    if chosen:
+        columns = SettingColumns.of([devices[i] for i, _ in chosen], [setting for _, setting in chosen])
+        part = predictions_under(Predictions.from_rows([predictions[i] for i, _ in chosen]), columns)
+        for (i, _), row in zip(chosen, part.rows(), strict=True):
+            answers[i] = row
+    return answers
+
+
+def prediction_under(prediction: Prediction, device: Device, setting: PowerSetting | None) -> Prediction:
+    """One prediction under a setting, see `rows_under`."""
+    return rows_under([prediction], [device], [setting])[0]

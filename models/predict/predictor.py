@@ -312,6 +312,8 @@ class ArtifactPredictor:
 
         `sustained` is the power that boards draw where the kernels run over that predicted, as of `predictions_under`.
         """
+        if setting is self.setting is None:
+            return self
         other = ArtifactPredictor(self.directory, self.manifest, self.devices, (), setting, sustained)
         other._loaded, other._lock = self._loaded, self._lock
         return other

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Protocol
 
@@ -197,10 +197,8 @@ def _under_budget(points: Sequence[CapPoint], budget: Budget, board: Board) -> t
     counts = [budget.servers(point.power_limit_w or board.limit_w) for point in points]
     whole = max(math.floor(usual), 1)
     return tuple(
-        CapPoint(
-            p.power_limit_w, p.clock_hz, p.latency_s, p.power_w, p.energy_j, p.time, p.energy, n, n / p.time / whole
-        )
-        for p, n in zip(points, counts, strict=True)
+        replace(point, servers=servers, throughput=servers / point.time / whole)
+        for point, servers in zip(points, counts, strict=True)
     )
 
 

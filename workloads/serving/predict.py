@@ -34,7 +34,7 @@ FULL_CACHE = 3.0
 """Half-widths of the time to the first token grow so much where sequences are preempted: of six public closed loops whose cache
 is full three are inside without it and all with it. Times per token (5 of 6) and throughputs (18 of 19) are as they are."""
 SIGMAS_OF_90 = 1.645
-"""Half-width of an interval of 90 % in deviations."""
+"""Standard deviations within which 90 % of a normal distribution are."""
 MAX_CLOSED = 4000
 """Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
 

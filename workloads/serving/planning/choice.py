@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..predict import SIGMAS_OF_90
 from ..speculation import UNMEASURED
 from .question import PlanQuestion
 from .space import Setting
@@ -100,8 +101,6 @@ SPREADS: Mapping[str, Mapping[str, float]] = {
 """90 % of errors of ln(a / b) are within it, by what was predicted and what differs. Of energy there are too few pairs: it has
 those of throughput, whose errors its own are mostly (energy is power times time, and power errs by less). Of guesses there are
 none: their spread is that of devices, the widest, by judgement."""
-_NORMAL_90 = 1.645
-"""Standard deviations within which 90 % of a normal distribution are."""
 
 
 def spread(first: Candidate, second: Candidate, target: str) -> float:
@@ -127,4 +126,4 @@ def probability_less(ratio: float, half_width: float) -> float:
     """
     if not half_width:
         return 0.5 if ratio == 1 else float(ratio < 1)
-    return 0.5 * math.erfc(math.log(ratio) / (half_width / _NORMAL_90) / math.sqrt(2))
+    return 0.5 * math.erfc(math.log(ratio) / (half_width / SIGMAS_OF_90) / math.sqrt(2))
