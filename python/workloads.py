@@ -66,8 +66,7 @@ def predict_model(
         raise SpecError(f"kernels is a list of mappings, got {type(kernels).__name__}", field="kernels")
     predictor = load(model)
     name = predictor.devices.get(device).name
-    if (setting := checked_setting(power_limit_w, clock_hz, predictor.devices.get(name))) is not None:
-        predictor = predictor.under(setting)
+    predictor = predictor.under(checked_setting(power_limit_w, clock_hz, predictor.devices.get(name)))
     specs = read_kernels(kernels, [name], predictor.devices)
     whole = predict_whole(predictor, specs, name, coverage=coverage, launch_s=launch_s, queued=queued)
     return Total.of(whole, name)
@@ -93,6 +92,8 @@ def estimate_model(
     threads: int | None = None,
     model: Path | str | None = None,
     coverage: float = 0.9,
+    power_limit_w: float | None = None,
+    clock_hz: float | None = None,
 ) -> Estimate:
     """What a step of a language, vision or speech model costs, from its `config.json` alone.
 
@@ -116,6 +117,8 @@ def estimate_model(
         threads: threads of a CPU; default: all cores.
         model: a model directory; default: the champion, else the shipped model.
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
+        power_limit_w: power limit that the GPU is set to, in watts; default: its own.
+        clock_hz: clock that its compute units are locked to, in hertz.
 
     Raises:
         kernelcast.SpecError: the configuration, the plan or an argument cannot be used; the message says
@@ -133,8 +136,10 @@ def estimate_model(
         if new is None and not decode:
             new = facts.fixed_length
         step = Step.of(batch=batch, prefill=new, decode=decode, context=context)
+    predictor = load(model)
+    predictor = predictor.under(checked_setting(power_limit_w, clock_hz, predictor.devices.get(device)))
     return estimate(
-        load(model), facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
+        predictor, facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage, training=train is not None,
         recompute=recompute,
     )  # fmt: skip

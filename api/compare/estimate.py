@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
+from typing import cast
 
 import msgspec
 
@@ -18,6 +19,7 @@ from ...client.estimate_answers import (
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval
+from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import interval_answer, known_interval, model_summary
 from ...workloads.architectures.estimate import Estimate, estimate
 from ...workloads.architectures.savings import savings
@@ -58,6 +60,8 @@ def _of_model(call: Call, wanted: Wanted, item: ModelStep) -> Estimates:
 
 def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> DeviceEstimate:
     predictor = call.loaded.predictor
+    if wanted.setting is not None:
+        predictor = cast("ArtifactPredictor", predictor).under(wanted.setting)
     try:
         result = estimate(
             predictor, item.facts, item.step, device.name, formats=item.formats, plan=item.plan, impl=item.impl,
@@ -90,8 +94,9 @@ def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> De
 def _of_program(call: Call, wanted: Wanted, program: Program) -> Estimates:
     try:
         result = answer_program(
-            call.loaded.predictor, program, wanted.devices, threads=wanted.threads, coverage=wanted.coverage
-        )
+            call.loaded.predictor, program, wanted.devices, threads=wanted.threads, coverage=wanted.coverage,
+            setting=wanted.setting,
+        )  # fmt: skip
     except SpecError as error:
         raise refusal_problem(error, "program") from error
     step = f"{program.operators} operators"

@@ -9,7 +9,8 @@ from typing import Any
 from ...features.device import Catalogue, Device
 from ...features.errors import listed
 from ...features.kernel import MAX_THREADS
-from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
+from ...features.spec_io.reading import MAX_TEXT, SETTING_FIELDS, kind_of, shown_name
+from ...models.predict.power_law import PowerSetting, checked_setting
 from ...workloads.architectures.estimate import formats_of
 from ...workloads.architectures.facts import ModelFacts
 from ...workloads.architectures.forward import check_step
@@ -29,7 +30,7 @@ MAX_CALLS = 2000
 """Most calls of a captured program times devices: some half a millisecond each."""
 
 SOURCES = ("model", "config", "program")
-COMMON = ("devices", "threads", "coverage", "price_per_hour")
+COMMON = ("devices", "threads", "coverage", "price_per_hour", *SETTING_FIELDS)
 OF_MODELS = ("phase", "batch", "length", "context", "recompute", "plan", "dtype", "weights", "kv_dtype", "impl")
 _WANTED = '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "phase": "prefill", "batch": 8, "length": 2048}'
 _PLAN = tuple(item.name for item in fields(ParallelPlan))
@@ -49,12 +50,14 @@ class Wanted:
         threads: Threads of the CPUs among them; None is all.
         coverage: Coverage of the intervals.
         prices: Price of an hour by catalogue name.
+        setting: How the devices are set; None: as they come.
     """
 
     devices: list[Device]
     threads: int | None
     coverage: float
     prices: dict[str, float]
+    setting: PowerSetting | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ def read_estimate(body: bytes, catalogue: Catalogue) -> tuple[Wanted, ModelStep 
     wanted = Wanted(
         devices, whole_number(root, "threads", MAX_THREADS), read_coverage(root),
         read_prices(root.get("price_per_hour"), catalogue, devices),
+        naming_field(lambda: checked_setting(*(root.get(name) for name in SETTING_FIELDS), *devices)),
     )  # fmt: skip
     if not is_program:
         return wanted, _read_step(root)

@@ -70,6 +70,8 @@ def estimate(
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="A dynamic size of an ONNX file; may be given again.")
     ] = None,
     price: console.Prices = None,
+    power_limit_w: console.PowerLimit = None,
+    clock_hz: console.Clock = None,
     out: Annotated[
         Path | None, typer.Option(help="Also write a program's answer to a .html, .json or .txt file.")
     ] = None,
@@ -117,7 +119,8 @@ def estimate(
                 field=misplaced[0].removeprefix("--"),
             )
         options = ProgramOptions(
-            device, threads, batch, bind or (), out, flame, capture, console.model_dir(model), coverage, prices, as_json
+            device, threads, batch, bind or (), out, flame, capture, console.model_dir(model), coverage, prices,
+            power_limit_w, clock_hz, as_json,
         )  # fmt: skip
         estimate_program(what, options, known)
         return
@@ -133,6 +136,7 @@ def estimate(
         raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
     if (what is None) == (config is None):
         raise SpecError("name a model, or give its configuration with --config, one of the two", field="model")
+    from ...models.predict.power_law import checked_setting
     from ...models.predict.predictor import load_predictor
     from ...workloads.architectures.config.catalogue import facts_of
     from ...workloads.architectures.estimate import estimate as estimate_on
@@ -157,7 +161,8 @@ def estimate(
         from ...workloads.flame import check_path
 
         check_path(flame, len(device))
-    predictor = load_predictor(console.model_dir(model), known)
+    setting = checked_setting(power_limit_w, clock_hz, *map(known.get, device))
+    predictor = load_predictor(console.model_dir(model), known).under(setting)
     estimates = [
         estimate_on(
             predictor, facts, step, name, formats=formats, plan=plan, impl=impl, coverage=coverage, training=train is not None,

@@ -38,6 +38,8 @@ class ProgramOptions:
         model: Model directory.
         coverage: Coverage of the intervals.
         prices: Price of an hour by catalogue name.
+        power_limit_w: Power limit of the GPUs; None: their own.
+        clock_hz: Clock that they are locked to; None: none.
         as_json: Whether JSON is printed.
     """
 
@@ -51,6 +53,8 @@ class ProgramOptions:
     model: Path
     coverage: float
     prices: Mapping[str, float]
+    power_limit_w: float | None
+    clock_hz: float | None
     as_json: bool
 
 
@@ -120,11 +124,13 @@ def _of_script(script: re.Match[str], predictor: ArtifactPredictor, options: Pro
     run = estimate_script(
         Path(script["path"]), script["function"], options.devices, threads=options.threads, batch=options.batch,
         model=predictor, coverage=options.coverage, price_per_hour=options.prices,
+        power_limit_w=options.power_limit_w, clock_hz=options.clock_hz,
     )  # fmt: skip
     return run.answers, run.program
 
 
 def _of_file(what: str, predictor: ArtifactPredictor, options: ProgramOptions) -> tuple[Answers, Program]:
+    from ...models.predict.power_law import checked_setting
     from ...workloads.torch_program.answers import answer
 
     read: Callable[[], Program] = (
@@ -135,8 +141,9 @@ def _of_file(what: str, predictor: ArtifactPredictor, options: ProgramOptions) -
         program = replace(program, batch=options.batch)
     devices = [predictor.devices.get(name) for name in options.devices]
     answers = answer(
-        predictor, program, devices, threads=options.threads, coverage=options.coverage, prices=options.prices
-    )
+        predictor, program, devices, threads=options.threads, coverage=options.coverage, prices=options.prices,
+        setting=checked_setting(options.power_limit_w, options.clock_hz, *devices),
+    )  # fmt: skip
     return answers, program
 
 

@@ -168,15 +168,16 @@ def _memory_kind(device: Device) -> str:
     return "hbm" if bandwidth >= 2e12 or (halves and bandwidth >= 5e11) else "gddr"
 
 
-def checked_setting(power_limit_w: Any, clock_hz: Any, device: Device) -> PowerSetting | None:
-    """The setting of a device from plain values; None where both are.
+def checked_setting(power_limit_w: Any, clock_hz: Any, *devices: Device) -> PowerSetting | None:
+    """The setting of devices from plain values; None where both are.
 
     Raises:
-        SpecError: one is no positive number, or the device cannot be set so.
+        SpecError: one is no positive number, or a device cannot be set so.
     """
     setting = read_setting(power_limit_w, clock_hz)
     if setting is not None:
-        Board.of(device).check(setting, device.name)
+        for device in devices:
+            Board.of(device).check(setting, device.name)
     return setting
 
 

@@ -25,6 +25,7 @@ __all__ = ["estimate", "estimate_script"]
 def estimate(
     *devices: str, threads: int | None = None, batch: int | None = None, model: Path | str | ArtifactPredictor | None = None,
     coverage: float = 0.9, compiled: bool = False, price_per_hour: Mapping[str, float] | None = None,
+    power_limit_w: float | None = None, clock_hz: float | None = None,
 ) -> Run:  # fmt: skip
     """A context that records a PyTorch program without computing it, and then says what one run costs on each device.
 
@@ -39,6 +40,8 @@ def estimate(
         coverage: share of programs the intervals are built to contain, 0.5 to 0.99.
         compiled: take everything as compiled by `torch.compile`; modules that it wrapped are in any case.
         price_per_hour: price of an hour by device, in any one currency, for what a run costs.
+        power_limit_w: power limit that the GPUs are set to, in watts; default: their own.
+        clock_hz: clock that their compute units are locked to, in hertz.
 
     Raises:
         kernelcast.features.errors.SpecError: torch is missing, a device is unknown, or, from inside the block, the program
@@ -51,14 +54,15 @@ def estimate(
     if model is None or isinstance(model, str | Path):
         model = load_predictor(default_model_dir() if model is None else Path(model))
     return Run(
-        devices, model, threads=threads, coverage=coverage, batch=batch, compiled=compiled, prices=price_per_hour
-    )
+        devices, model, threads=threads, coverage=coverage, batch=batch, compiled=compiled, prices=price_per_hour,
+        power_limit_w=power_limit_w, clock_hz=clock_hz,
+    )  # fmt: skip
 
 
 def estimate_script(
     path: Path | str, function: str, devices: Sequence[str], *, threads: int | None = None, batch: int | None = None,
     model: Path | str | ArtifactPredictor | None = None, coverage: float = 0.9,
-    price_per_hour: Mapping[str, float] | None = None,
+    price_per_hour: Mapping[str, float] | None = None, power_limit_w: float | None = None, clock_hz: float | None = None,
 ) -> Run:  # fmt: skip
     """The same for a function of a file, which is loaded without data: its weights are fake, whatever device they are put on.
 
@@ -71,6 +75,8 @@ def estimate_script(
         model: as for `estimate`.
         coverage: as for `estimate`.
         price_per_hour: as for `estimate`.
+        power_limit_w: as for `estimate`.
+        clock_hz: as for `estimate`.
 
     Raises:
         kernelcast.features.errors.SpecError: as for `estimate`; or the file or the function is not there, cannot be run without
@@ -80,5 +86,8 @@ def estimate_script(
 
     return run_script(
         Path(path), function,
-        estimate(*devices, threads=threads, batch=batch, model=model, coverage=coverage, price_per_hour=price_per_hour),
+        estimate(
+            *devices, threads=threads, batch=batch, model=model, coverage=coverage, price_per_hour=price_per_hour,
+            power_limit_w=power_limit_w, clock_hz=clock_hz,
+        ),
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...features.device import Device
+from ...models.predict.power_law import PowerSetting
 from ...models.predict.prediction import Interval, Predictor
 from ..savings import HOST_CALL_S, Saving, saved_time, worthwhile
 from .captured import Program
@@ -60,6 +61,7 @@ class Answers:
 def answer(
     predictor: Predictor, program: Program, devices: Sequence[Device], *, threads: int | None = None,
     coverage: float = 0.9, compiled: bool = False, prices: Mapping[str, float] | None = None,
+    setting: PowerSetting | None = None,
 ) -> Answers:  # fmt: skip
     """What one run of a program costs on each device.
 
@@ -71,15 +73,16 @@ def answer(
         coverage: share of programs the intervals are to contain.
         compiled: take everything as compiled.
         prices: price of an hour by catalogue name, in any one currency.
+        setting: how the devices are set; None: as they come.
 
     Raises:
-        SpecError: nothing runs, or coverage is outside what is possible.
+        SpecError: nothing runs, coverage is outside what is possible, or a device cannot be set so.
     """
     totals: dict[str, DeviceEstimate] = {}
     savings: dict[str, tuple[Saving, ...]] = {}
     runs = {kind: priced(program, kind, compiled=compiled) for kind in dict.fromkeys(each.kind for each in devices)}
     for device in devices:
-        ask = _Question(predictor, program, device, threads, coverage)
+        ask = _Question(predictor, program, device, threads, coverage, setting)
         run = runs[device.kind]
         total = totals[device.name] = ask.estimate(run)
         changes = [] if total.latency_s is None else [*_compiled(ask, total, compiled), *_products(ask, run, total)]
@@ -98,13 +101,15 @@ class _Question:
     device: Device
     threads: int | None
     coverage: float
+    setting: PowerSetting | None
 
     def estimate(self, run: Priced) -> DeviceEstimate:
         """What it costs with these kernels."""
         threads = self.threads if self.device.kind == "cpu" else None
         return estimate_on(
-            self.predictor, run, self.device, self.program.memory, threads=threads, coverage=self.coverage
-        )
+            self.predictor, run, self.device, self.program.memory, threads=threads, coverage=self.coverage,
+            setting=self.setting,
+        )  # fmt: skip
 
 
 def _compiled(ask: _Question, total: DeviceEstimate, compiled: bool) -> Iterator[Saving]:

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 
-import numpy as np
-
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
+from ...models.predict.power_cap import rows_under
+from ...models.predict.power_law import PowerSetting
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..savings import HOST_CALL_S
-from ..serving.engine.collectives import most_ranks, shipped_laws
+from ..serving.engine.collectives import most_ranks
 from ..streamed_weights import streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
-from .kernels.kernel_use import Exchange, KernelUse
+from .kernels.kernel_use import BETWEEN_MACHINES, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
 from .shares import Leaf, Priced, Share, Shares
@@ -27,10 +27,6 @@ HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
 
 LINK = "link"
 """What binds collectives."""
-
-_BETWEEN_MACHINES = 9.0
-"""What a collective between machines takes of one within, at most: 450 GB/s of NVLink a GPU over 50 of its network adapter
-(NVIDIA, DGX H100 User Guide: 18 NVLinks, eight ConnectX-7 of 400 Gb/s for eight GPUs)."""
 
 IDLE_SHARE = Interval(0.1, 0.05, 0.17)
 """What a GPU draws between kernels, as a share of its power limit: idle data-centre GPUs draw 6 to 17 % (as in
@@ -101,7 +97,8 @@ class DeviceEstimate:
 
 
 def estimate_on(
-    predictor: Predictor, program: Priced, device: Device, memory: Memory, *, threads: int | None = None, coverage: float = 0.9
+    predictor: Predictor, program: Priced, device: Device, memory: Memory, *, threads: int | None = None, coverage: float = 0.9,
+    setting: PowerSetting | None = None,
 ) -> DeviceEstimate:  # fmt: skip
     """What a program costs on one device.
 
@@ -112,9 +109,10 @@ def estimate_on(
         memory: its peak.
         threads: CPU threads; None on a GPU or for all cores.
         coverage: share of programs the intervals are to contain.
+        setting: how the device is set; None: as it comes.
 
     Raises:
-        SpecError: nothing runs, or coverage outside what is possible.
+        SpecError: nothing runs, coverage outside what is possible, or the device cannot be set so.
     """
     if not program.launches:
         raise SpecError("the program runs no operator; put the work inside the `with` block", field="program")
@@ -133,7 +131,7 @@ def estimate_on(
         [use.spec for use in answered], [counts[use] for use in answered], [known[use.spec] for use in answered], device
     )
     adjusted = {use: _adjusted(part, use, device) for use, part in zip(answered, parts, strict=True)}
-    answers = _with_power(adjusted, counts)
+    answers = _with_power(_under(_with_power(adjusted, counts), adjusted, device, setting), counts)
     shares = Shares(program, placed, answers)
     memory_b = device.fact("memory_b")
     whole = None
@@ -149,9 +147,10 @@ def estimate_on(
         gaps_s = latency.value - alone.value
         idle_share = 0.0 if is_cpu else gaps_s / latency.value
         whole = compose(kernels, list(answers.values()), launch_s=gaps_s / program.launches)
-        limit_w = device.fact("tdp_w")
-        if whole.energy_j is not None and whole.power_w is not None and limit_w is not None:
-            idle_w = IDLE_SHARE.scaled(limit_w)
+        own_w = device.fact("tdp_w")
+        if whole.energy_j is not None and whole.power_w is not None and own_w is not None:
+            idle_w = IDLE_SHARE.scaled(own_w)
+            limit_w = own_w if setting is None else setting.power_limit_w or own_w
             # What waits for links draws little: of what overlaps the kernels' energy is all.
             alone_j = whole.energy_j.scaled(1 - overlap_s / shares.total_s)
             energy_j = _plus(alone_j, idle_w.scaled(gaps_s))
@@ -248,7 +247,7 @@ def _predictions(
 
 def _adjusted(prediction: Prediction, use: KernelUse, device: Device) -> Prediction:
     """A kernel's prediction as that of what it stands for."""
-    if use.exchange is not None and (time := _exchange_time(use.exchange, device)) is not None:
+    if use.exchange is not None and (time := use.exchange.time_on(device)) is not None:
         return replace(
             prediction, latency_s=time, power_w=None, energy_j=None, bound=LINK, breakdown={LINK: time.lower}
         )
@@ -260,22 +259,6 @@ def _adjusted(prediction: Prediction, use: KernelUse, device: Device) -> Predict
         energy_j=None if prediction.energy_j is None else _scaled(prediction.energy_j, use),
         breakdown={name: seconds * use.scale for name, seconds in prediction.breakdown.items()},
     )
-
-
-def _exchange_time(exchange: Exchange, device: Device) -> Interval | None:
-    """What ranks take to send each other so much; None where the device's links are not known.
-
-    More ranks than a machine has take at least the time of as many bytes within one.
-    """
-    ranks = min(exchange.ranks, most_ranks(device))
-    size_b = exchange.size_b * (exchange.ranks / ranks if exchange.kind == "all_gather" else 1.0)
-    try:
-        times, spreads = shipped_laws().seconds(device, "", exchange.kind, ranks, np.array([float(size_b)]))
-    except SpecError:
-        return None
-    value, factor = float(times[0]), float(np.exp(spreads[0]))
-    between = _BETWEEN_MACHINES if ranks < exchange.ranks else 1.0
-    return Interval(value, value / factor, value * factor * between)
 
 
 def _overlap_s(
@@ -331,6 +314,18 @@ def _with_power(answers: dict[KernelUse, Prediction], counts: Mapping[KernelUse,
     }  # fmt: skip
 
 
+def _under(
+    answers: dict[KernelUse, Prediction], adjusted: Mapping[KernelUse, Prediction], device: Device,
+    setting: PowerSetting | None,
+) -> dict[KernelUse, Prediction]:  # fmt: skip
+    """Answers on a device that is set so. What waits for links does not follow its clock, and stays as it was adjusted."""
+    if setting is None:
+        return answers
+    uses = [use for use, answer in answers.items() if answer.bound != LINK]
+    rows = rows_under([answers[use] for use in uses], [device] * len(uses), [setting] * len(uses))
+    return {**adjusted, **dict(zip(uses, rows, strict=True))}
+
+
 def _with_tail(total: Interval, answers: Mapping[KernelUse, Prediction], counts: Mapping[KernelUse, int]) -> Interval:
     """A total that reaches at least as far up as with one of its rough parts at its own upper end."""
     tails = [
@@ -364,7 +359,7 @@ def _notes(
         operation.name: use.exchange
         for operation, uses in zip(program.operations, placed, strict=True)
         for use in uses
-        if use.exchange is not None and _exchange_time(use.exchange, device) is not None
+        if use.exchange is not None and use.exchange.time_on(device) is not None
     }
     if exchanges:
         ranks = max(exchange.ranks for exchange in exchanges.values())
@@ -375,7 +370,7 @@ def _notes(
         if ranks > most_ranks(device):
             notes.append(
                 f"{ranks} devices are more than one machine's {most_ranks(device)}: taken as in one machine, networks "
-                f"between machines take up to {_BETWEEN_MACHINES:g} times as long"
+                f"between machines take up to {BETWEEN_MACHINES:g} times as long"
             )
     elsewhere = [name for name in unknown if name.split(".")[0] in NOT_ANSWERED and name not in exchanges]
     if elsewhere:

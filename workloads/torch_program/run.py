@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...features.errors import SpecError
+from ...models.predict.power_law import checked_setting
 from ...models.predict.predictor import ArtifactPredictor
 from . import report
 from .answers import Answers, answer
@@ -26,12 +27,13 @@ class Run:
 
     def __init__(
         self, devices: Sequence[str], predictor: ArtifactPredictor, *, threads: int | None, coverage: float,
-        batch: int | None, compiled: bool, prices: Mapping[str, float] | None = None,
+        batch: int | None, compiled: bool, prices: Mapping[str, float] | None = None, power_limit_w: float | None = None,
+        clock_hz: float | None = None,
     ) -> None:  # fmt: skip
         """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
 
         Raises:
-            SpecError: there is no device, one is unknown, or `batch` or `threads` is no number from 1.
+            SpecError: there is no device, one is unknown or cannot be set so, or `batch` or `threads` is no number from 1.
         """
         if not devices:
             raise SpecError(
@@ -43,6 +45,7 @@ class Run:
             raise SpecError(f"threads must be a number of CPU threads from 1, got {threads!r}", field="threads")
         self._predictor = predictor
         self._devices = [predictor.devices.get(name) for name in dict.fromkeys(devices)]
+        self._setting = checked_setting(power_limit_w, clock_hz, *self._devices)
         self._threads, self._coverage, self._compiled = threads, coverage, compiled
         self._contexts = contextlib.ExitStack()
         self._batch = batch
@@ -104,7 +107,7 @@ class Run:
         self._program = capture(self.recording, self._batch)
         return answer(
             self._predictor, self._program, self._devices, threads=self._threads, coverage=self._coverage,
-            compiled=self._compiled, prices=self._prices,
+            compiled=self._compiled, prices=self._prices, setting=self._setting,
         )  # fmt: skip
 
     @property

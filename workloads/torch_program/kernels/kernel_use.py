@@ -6,7 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from ....features.device import Device
+from ....features.errors import SpecError
 from ....features.kernel import MAX_DIM, KernelSpec
+from ....models.predict.prediction import Interval
+from ...serving.engine.collectives import most_ranks, shipped_laws
 from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
 
 ALIKE = 1.25
@@ -21,6 +27,10 @@ UNKNOWN = 10.0
 
 FACTORISATION = 300.0
 """The same for factorisations, whose arithmetic grows faster than their bytes, in steps that wait for each other."""
+
+BETWEEN_MACHINES = 9.0
+"""What a collective between machines takes of one within, at most: 450 GB/s of NVLink a GPU over 50 of its network adapter
+(NVIDIA, DGX H100 User Guide: 18 NVLinks, eight ConnectX-7 of 400 Gb/s for eight GPUs)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,21 @@ class Exchange:
     ranks: int
     size_b: int
     overlaps: bool = False
+
+    def time_on(self, device: Device) -> Interval | None:
+        """What ranks take to send each other so much; None where the device's links are not known.
+
+        More ranks than a machine has take at least the time of as many bytes within one.
+        """
+        ranks = min(self.ranks, most_ranks(device))
+        size_b = self.size_b * (self.ranks / ranks if self.kind == "all_gather" else 1.0)
+        try:
+            times, spreads = shipped_laws().seconds(device, "", self.kind, ranks, np.array([float(size_b)]))
+        except SpecError:
+            return None
+        value, factor = float(times[0]), float(np.exp(spreads[0]))
+        between = BETWEEN_MACHINES if ranks < self.ranks else 1.0
+        return Interval(value, value / factor, value * factor * between)
 
 
 @dataclass(frozen=True, slots=True)
