@@ -110,7 +110,7 @@ def read_estimate(body: bytes, catalogue: Catalogue) -> tuple[Wanted, ModelStep 
     wanted = Wanted(
         devices, whole_number(root, "threads", MAX_THREADS), read_coverage(root),
         read_prices(root.get("price_per_hour"), catalogue, devices),
-        naming_field(lambda: checked_setting(*(root.get(name) for name in SETTING_FIELDS), *devices)),
+        naming_field(lambda: checked_setting(root.get("power_limit_w"), root.get("clock_hz"), *devices)),
     )  # fmt: skip
     if not is_program:
         return wanted, _read_step(root)

@@ -62,7 +62,7 @@ PREDICT_FIELDS: Mapping[str, str] = {
 PLAN_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "devices": TEXTS, "gpus": WHOLE, "ttft_s": NUMBER, "tpot_s": NUMBER, "engines": TEXTS,
     "weights": TEXTS, "power_budget_w": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
-    "host_experts": NUMBER,
+    "host_experts": NUMBER, "power_limit_w": NUMBER, "clock_hz": NUMBER,
 }  # fmt: skip
 """Fields of a plan beside the model and `price_per_hour`."""
 FLEET_FIELDS: Mapping[str, str] = {

@@ -38,6 +38,8 @@ def fleet(
     acceptance: plan.Acceptance = None,
     draft: plan.Draft = None,
     host_experts: plan.HostExperts = 0.0,
+    power_limit_w: console.PowerLimit = None,
+    clock_hz: console.Clock = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -66,7 +68,7 @@ def fleet(
             tpot_s=tpot, speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
             prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None,
             engines=console.words(engines), weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype,
-            power_budget_w=power_budget, host_experts=host_experts,
+            power_budget_w=power_budget, host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz,
         )  # fmt: skip
         answer = plan_fleet(ServingPredictor(load_predictor(console.model_dir(model), known)), question, buckets)
     if as_json:

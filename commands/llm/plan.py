@@ -87,6 +87,8 @@ def plan(
     acceptance: Acceptance = None,
     draft: Draft = None,
     host_experts: HostExperts = 0.0,
+    power_limit_w: console.PowerLimit = None,
+    clock_hz: console.Clock = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -112,7 +114,7 @@ def plan(
         prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None, engines=console.words(engines),
         weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
         speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
-        host_experts=host_experts,
+        host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz,
     )  # fmt: skip
     service = ServingPredictor(load_predictor(console.model_dir(model), known))
     with console.progress_bar() as progress:

@@ -161,8 +161,9 @@ def estimate(
         from ...workloads.flame import check_path
 
         check_path(flame, len(device))
-    setting = checked_setting(power_limit_w, clock_hz, *map(known.get, device))
-    predictor = load_predictor(console.model_dir(model), known).under(setting)
+    predictor = load_predictor(console.model_dir(model), known)
+    if (setting := checked_setting(power_limit_w, clock_hz, *map(known.get, device))) is not None:
+        predictor = predictor.under(setting)
     estimates = [
         estimate_on(
             predictor, facts, step, name, formats=formats, plan=plan, impl=impl, coverage=coverage, training=train is not None,

@@ -32,6 +32,8 @@ def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
     quantised = setting.formats.weights
     if quantised != shipped and facts.experts is None and (quantised not in ONLINE or setting.engine == "trtllm"):
         notes.append(f"give a checkpoint of {facts.name} that is quantised to {quantised} in place of its name")
+    if question.setting is not None:
+        notes.append(f"set every GPU to {question.setting.title} before it starts, as by nvidia-smi")
     if chosen.replicas > 1:
         notes.append(
             f"start it {chosen.replicas} times, each on {setting.plan.devices} GPUs of its own, behind a balancer of load"

@@ -12,6 +12,7 @@ import yaml
 
 from ....features.device import Catalogue
 from ....features.errors import SpecError, listed
+from ....models.predict.power_law import PowerSetting, checked_setting
 from ...architectures.facts import ModelFacts
 from ...architectures.plan import ONE_DEVICE
 from ..host_experts import check_host_experts
@@ -55,6 +56,7 @@ class PlanQuestion:
         cached: Share of a prompt that the prefix cache already has.
         speculation: Guesses, with which every plan is tried beside itself without; None: none.
         host_experts: Share of the routed experts that is in the host's memory, in every plan.
+        setting: How every device is set; None: as it comes.
     """
 
     facts: ModelFacts
@@ -75,6 +77,7 @@ class PlanQuestion:
     cached: float = 0.0
     speculation: Speculation | None = None
     host_experts: float = 0.0
+    setting: PowerSetting | None = None
 
     def __post_init__(self) -> None:
         if not self.facts.generates:
@@ -131,7 +134,8 @@ class PlanQuestion:
 def plan_question(
     facts: ModelFacts, devices: Sequence[str], catalogue: Catalogue, *, engines: Sequence[str] = ENGINES,
     weights: Sequence[str] = (), prices: Path | Mapping[str, Any] | None = None, speculate: int | None = None,
-    acceptance: float | None = None, draft: ModelFacts | None = None, **others: Any,
+    acceptance: float | None = None, draft: ModelFacts | None = None, power_limit_w: float | None = None,
+    clock_hz: float | None = None, **others: Any,
 ) -> PlanQuestion:  # fmt: skip
     """A question in plain names and numbers, as commands and requests give it.
 
@@ -145,15 +149,19 @@ def plan_question(
         speculate: tokens that a step guesses for each sequence in plans with guesses; None: no plan guesses.
         acceptance: probability that a guess is accepted where those before it were; needed to speculate.
         draft: the model that guesses; None: guesses cost nothing.
+        power_limit_w: power limit that every GPU is set to, in watts; None: its own.
+        clock_hz: clock that its compute units are locked to, in hertz; None: as high as the limit allows.
         **others: the other fields of `PlanQuestion`.
 
     Raises:
-        SpecError: something is unknown, or a value is none that is possible.
+        SpecError: something is unknown, a value is none that is possible, or a device cannot be set so.
     """
+    names = devices_named(devices, catalogue)
     return PlanQuestion(
-        facts, devices_named(devices, catalogue), engines=tuple(dict.fromkeys(engine_named(name) for name in engines)),
+        facts, names, engines=tuple(dict.fromkeys(engine_named(name) for name in engines)),
         weights=tuple(weights), prices=None if prices is None else read_prices(prices, catalogue),
-        speculation=speculation_of(speculate, acceptance, draft), **others,
+        speculation=speculation_of(speculate, acceptance, draft),
+        setting=checked_setting(power_limit_w, clock_hz, *map(catalogue.get, names)), **others,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from ..batching.step_table import StepTable
 from ..engine.service_profile import service_profile
 from ..predict import ServingPredictor, scheduled
 from ..request import ENGINES, Load, ServingRequest, scheduler_of
+from ..steps import limit_w
 from .question import PlanQuestion
 from .space import Refusals, Setting
 
@@ -126,6 +127,7 @@ def request_of(
         chunk=chunk,
         speculation=setting.speculation,
         host_experts=setting.host_experts,
+        setting=question.setting,
     )
 
 
@@ -165,8 +167,8 @@ def _replicas(
         except SpecError as error:
             refusals.add("kernels", f"{setting}: {error}")
             return
-        idle_w, limit_w = service.times(request).resting_w, device.fact("tdp_w") or math.inf
-        yield Replica(setting, how.chunk, most, plan.devices * idle_w, plan.devices * limit_w, table, how)
+        idle_w, each_w = service.times(request).resting_w, limit_w(device, question.setting)
+        yield Replica(setting, how.chunk, most, plan.devices * idle_w, plan.devices * each_w, table, how)
 
 
 def _weights_share(question: PlanQuestion, setting: Setting, device: Device) -> float:
