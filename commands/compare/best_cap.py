@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +13,8 @@ from .. import console, names
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue, Device
-    from ...models.predict.power_law import PowerSetting
-    from ...workloads.compare.best_cap import BestCap, CapPoint, Cost
-
-    CostUnder = Callable[[PowerSetting | None], Cost]
+    from ...models.predict.predictor import ArtifactPredictor
+    from ...workloads.compare.best_cap import BestCap, CapPoint, CostUnder
 
 _FILES = (".json", ".yaml", ".yml", ".csv")
 _MOST_ROWS, _WIDEST = 9, 100
@@ -60,6 +57,7 @@ def best_cap(
     host_w: Annotated[
         float, typer.Option("--host-w", help="With --budget-w: watts of a server beside its GPUs.")
     ] = 0.0,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves to an .svg.")] = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -74,9 +72,11 @@ def best_cap(
 
     kernelcast best-cap bert.yaml --device a100-sxm-80gb --budget-w 40000 --gpus 8 --host-w 1500
     """
-    from ...workloads.compare.best_cap import Budget, measured_cost
+    from ...workloads.compare.best_cap import Budget, check_picture, measured_cost
     from ...workloads.compare.best_cap import best_cap as chosen
 
+    if out is not None:
+        check_picture(out)
     known = console.read_catalogue(device_file)
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
@@ -93,6 +93,8 @@ def best_cap(
         cost, title = _cost(what or "", words or [], place, known, console.model_dir(model))
     budget = None if budget_w is None else Budget(budget_w, gpus, host_w)
     result = chosen(cost, place, slowdown=_share(slowdown), budget=budget)
+    if out is not None:
+        result.save(out)
     if as_json:
         console.print_json(result)
     else:
@@ -121,39 +123,32 @@ def _cost(what: str, words: Sequence[str], device: Device, known: Catalogue, mod
     """
     from ...models.predict.predictor import load_predictor
 
-    if Path(what).suffix.lower() not in _FILES and "/" not in what:
-        return _kernel_cost(names.kernel(what, words), device, known, model)
     predictor = load_predictor(model, known)
+    if Path(what).suffix.lower() not in _FILES and "/" not in what:
+        from ...features.spec_io.reading import read_spec
+        from ...workloads.compare.best_cap import kernel_cost
+
+        spec, _ = read_spec(names.kernel(what, words) | {"device": device.name}, known)
+        return kernel_cost(predictor, spec, device), str(spec)
     if "/" in what and not Path(what).exists():
         return _service_cost(what, words, device, predictor)
+    from ...workloads.compare.best_cap import model_cost
     from ...workloads.kernel_reading import read_kernels
-    from ...workloads.whole_model import predict_whole
     from ..predict.predict_model import read_items
 
     if words:
         raise SpecError(f"{words[0]!r} goes with a kernel family or a language model; a file has all of its kernels")
     kernels = read_kernels(read_items(Path(what)), [device.name], known)
-    return lambda setting: predict_whole(predictor.under(setting), kernels, device.name), Path(what).name
+    return model_cost(predictor, kernels, device), Path(what).name
 
 
-def _kernel_cost(request: dict[str, Any], device: Device, known: Catalogue, model: Path) -> tuple[CostUnder, str]:
-    from ...features.spec_io.reading import read_spec
-    from ...models.predict.named_impl import check_specs
-    from ...models.predict.power_cap import prediction_under
-    from ...models.predict.predictor import load_predictor
-
-    spec, name = read_spec(request | {"device": device.name}, known)
-    predictor = load_predictor(model, known)
-    check_specs(predictor, [spec])
-    usual = predictor.predict([spec], [name])[0]
-    return lambda setting: prediction_under(usual, device, setting), str(spec)
-
-
-def _service_cost(what: str, words: Sequence[str], device: Device, predictor: Any) -> tuple[CostUnder, str]:
-    """The cost of a request of a service: its time from end to end, power of a GPU, energy of all."""
+def _service_cost(
+    what: str, words: Sequence[str], device: Device, predictor: ArtifactPredictor
+) -> tuple[CostUnder, str]:
+    """The cost of a request of a service of which words say the load."""
     from ...python.arguments import check_names
     from ...workloads.architectures.config.catalogue import facts_of
-    from ...workloads.compare.best_cap import RunCost
+    from ...workloads.compare.best_cap import service_cost
     from ...workloads.serving.predict import ServingPredictor
     from ...workloads.serving.request import serving_request
 
@@ -167,14 +162,8 @@ def _service_cost(what: str, words: Sequence[str], device: Device, predictor: An
             f"{listed(missing)} missing: best-cap MODEL input=1024 output=256 concurrency=32", field=missing[0]
         )
     check_names(settings, serving_request)
-    facts, service = facts_of(what), ServingPredictor(predictor)
-
-    def cost(setting: PowerSetting | None) -> Cost:
-        request = replace(serving_request(facts, device.name, **settings), setting=setting)
-        answer = service.predict(request)
-        return RunCost(answer.e2e_s.mean, answer.power_w, answer.energy_per_request_j)
-
-    return cost, f"a request to {facts.name}"
+    request = serving_request(facts := facts_of(what), device.name, **settings)
+    return service_cost(ServingPredictor(predictor), request), f"a request to {facts.name}"
 
 
 def _number(name: str, text: str) -> float | int:

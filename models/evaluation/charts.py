@@ -152,13 +152,18 @@ TARGETS = {"latency_s": "latency", "power_w": "power", "energy_j": "energy"}
 _STYLE = Path(__file__).with_name("report.css")
 
 
+def style() -> str:
+    """The style sheet of charts."""
+    return _STYLE.read_text(encoding="utf-8")
+
+
 def page(title: str, parts: Iterable[str]) -> str:
     """A whole page of sections."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)} · kernelcast</title>"
-        f"<style>{_STYLE.read_text(encoding='utf-8')}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+        f"<style>{style()}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import NormalDist
 from typing import Protocol
 
@@ -18,10 +19,18 @@ import numpy as np
 
 from ...features.device import Device
 from ...features.errors import SpecError
+from ...features.kernel import KernelSpec
+from ...models.evaluation.charts import Axis, Chart, style, write_page
+from ...models.predict.named_impl import check_specs
+from ...models.predict.power_cap import prediction_under
 from ...models.predict.power_law import LEAST_CLOCK, Board, PowerSetting, log_error, program_response
 from ...models.predict.prediction import Interval
+from ...models.predict.predictor import ArtifactPredictor
+from ..serving.predict import ServingPredictor
+from ..serving.request import ServingRequest
+from ..whole_model import Kernel, predict_whole
 
-_POINTS = 24
+POINTS = 24
 """Fewest limits tried; as many clocks."""
 _NICE_W, _NICE_HZ = (1.0, 2.0, 5.0, 10.0, 20.0, 25.0, 50.0), (15e6, 30e6, 45e6, 60e6, 90e6)
 """Steps between them; clocks of NVIDIA's boards are 15 MHz apart."""
@@ -134,10 +143,23 @@ class BestCap:
     limits: tuple[CapPoint, ...]
     clocks: tuple[CapPoint, ...]
 
+    def save(self, path: str | Path) -> Path:
+        """Write the curves as a picture, an SVG that needs nothing else.
+
+        Raises:
+            SpecError: the path does not end in .svg, or cannot be written.
+        """
+        check_picture(path := Path(path))
+        write_page(_picture(self), path)
+        return path
+
+
+CostUnder = Callable[[PowerSetting | None], Cost]
+"""The cost of a run under a setting; None: by default."""
+
 
 def best_cap(
-    cost: Callable[[PowerSetting | None], Cost], device: Device, *, slowdown: float | None = None,
-    budget: Budget | None = None,
+    cost: CostUnder, device: Device, *, slowdown: float | None = None, budget: Budget | None = None, points: int = POINTS,
 ) -> BestCap:  # fmt: skip
     """The most efficient setting of a device for what costs `cost` under a setting.
 
@@ -146,6 +168,7 @@ def best_cap(
         device: the device.
         slowdown: longest time accepted over that of the default, less 1 (0.05: 5 % longer); None: any.
         budget: power that servers share: then limits alone are compared, by throughput.
+        points: fewest limits tried; as many clocks.
 
     Raises:
         SpecError: the device has no power limit to set, the power of the run is unknown, `slowdown` is negative, or no server
@@ -154,8 +177,9 @@ def best_cap(
     if slowdown is not None and not 0 <= slowdown < math.inf:
         raise SpecError(f"slowdown must be at least 0, such as 0.05 or 5%, got {slowdown:g}", field="slowdown")
     board = Board.of(device)
-    limits = [PowerSetting(value) for value in steps(board.idle_w, board.limit_w, _NICE_W)]
-    clocks = [PowerSetting(None, value) for value in steps(LEAST_CLOCK * board.boost_hz, board.boost_hz, _NICE_HZ)]
+    limits = [PowerSetting(value) for value in steps(board.idle_w, board.limit_w, _NICE_W, points)]
+    low_hz = LEAST_CLOCK * board.boost_hz
+    clocks = [PowerSetting(None, value) for value in steps(low_hz, board.boost_hz, _NICE_HZ, points)]
     default = cost(None)
     if default.power_w is None or default.energy_j is None:
         raise SpecError(
@@ -202,14 +226,40 @@ def _under_budget(points: Sequence[CapPoint], budget: Budget, board: Board) -> t
     )
 
 
-def steps(low: float, high: float, nice: Sequence[float]) -> list[float]:
-    """Whole multiples of the largest of `nice` that gives at least `_POINTS` values from `low` to `high`, with `high`."""
-    step = max((size for size in nice if (high - low) / size >= _POINTS), default=nice[0])
+def steps(low: float, high: float, nice: Sequence[float], points: int = POINTS) -> list[float]:
+    """Whole multiples of the largest of `nice` that gives at least `points` values from `low` to `high`, with `high`."""
+    step = max((size for size in nice if (high - low) / size >= points), default=nice[0])
     values = (step * np.arange(math.ceil(low / step), math.floor(high / step) + 1)).tolist()
     return values if values and values[-1] == high else [*values, high]
 
 
-def measured_cost(time_s: float, power_w: float, device: Device) -> Callable[[PowerSetting | None], Cost]:
+def kernel_cost(predictor: ArtifactPredictor, spec: KernelSpec, device: Device) -> CostUnder:
+    """The cost of one kernel under settings.
+
+    Raises:
+        SpecError: the model does not know it.
+    """
+    check_specs(predictor, [spec])
+    usual = predictor.predict([spec], [device.name])[0]
+    return lambda setting: prediction_under(usual, device, setting)
+
+
+def model_cost(predictor: ArtifactPredictor, kernels: Sequence[Kernel], device: Device) -> CostUnder:
+    """The cost of kernels one after the other under settings."""
+    return lambda setting: predict_whole(predictor.under(setting), kernels, device.name)
+
+
+def service_cost(service: ServingPredictor, request: ServingRequest) -> CostUnder:
+    """The cost of a request of a service under settings: its time from end to end, power of a GPU, energy of all."""
+
+    def cost(setting: PowerSetting | None) -> Cost:
+        answer = service.predict(replace(request, setting=setting))
+        return RunCost(answer.e2e_s.mean, answer.power_w, answer.energy_per_request_j)
+
+    return cost
+
+
+def measured_cost(time_s: float, power_w: float, device: Device) -> CostUnder:
     """The cost of a whole program under settings, from its time and mean power by default, measured.
 
     Raises:
@@ -235,3 +285,57 @@ def measured_cost(time_s: float, power_w: float, device: Device) -> Callable[[Po
         return RunCost(*(Interval(value, value * math.exp(-half), value * math.exp(half)) for value in runs))
 
     return cost
+
+
+_PANEL = 300
+"""Pixels of a panel's height; panels stand under each other."""
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a path that is none of a picture, before the work is done.
+
+    Raises:
+        SpecError: it does not end in .svg.
+    """
+    if path.suffix.lower() != ".svg":
+        raise SpecError(f"the curves are written as an .svg, got {path.name}", field="out")
+
+
+def _picture(result: BestCap) -> str:
+    """Time and energy over the default's by power limit and by clock, with the interval of the energy."""
+    panels = [
+        _panel(result, points, name, scale)
+        for points, name, scale in ((result.limits, "power limit in W", 1.0), (result.clocks, "clock in MHz", 1e-6))
+        if points
+    ]
+    inner = "".join(
+        f'<svg y="{_PANEL * place}" width="520" height="{_PANEL}"{panel.removeprefix("<svg")}'
+        for place, panel in enumerate(panels)
+    )
+    size = f'viewBox="0 0 520 {_PANEL * len(panels)}"'
+    rules = f"{style()} svg {{ background: var(--panel); }}"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{rules}</style>{inner}</svg>\n'
+
+
+def _panel(result: BestCap, points: Sequence[CapPoint], name: str, scale: float) -> str:
+    places = [scale * (point.power_limit_w or point.clock_hz or 0.0) for point in points]
+    usual_j = result.usual.energy_j.value
+    ends = [(point.energy_j.lower / usual_j, point.energy_j.upper / usual_j) for point in points]
+    most = max(max(point.time for point in points), max(upper for _, upper in ends))
+    step = next((size for size in (0.25, 0.5, 1.0) if most / size <= 8), 2.0)
+    across = places[:: max(1, len(places) // 6)]
+    chart = Chart(
+        Axis(name, places[0], places[-1], [(place, f"{place:.0f}") for place in across]),
+        Axis("over the default's", 0.0, most, [(k * step, f"{k * step:g}") for k in range(int(most / step) + 1)]),
+        f"time and energy over the default's by {name} on {result.device}", width=520, height=_PANEL,
+    )  # fmt: skip
+    chart.band(*([(place, end[k]) for place, end in zip(places, ends, strict=True)] for k in (0, 1)))
+    for kind, field in (("unseen", "time"), ("seen", "energy")):
+        values = [getattr(point, field) for point in points]
+        titles = [f"{field} {value:.2f} × at {place:.0f}" for place, value in zip(places, values, strict=True)]
+        chart.line(list(zip(places, values, strict=True)), kind, titles)
+        chart.text(500, 24 if kind == "unseen" else 40, field, "end", f"tick dot {kind}")
+    for place, point in zip(places, points, strict=True):
+        if point == result.best:
+            chart.text(300, 24, f"best: {place:.0f}, energy {point.energy:.2f} ×, time {point.time:.2f} ×", kind="axis")
+    return chart.svg()
