@@ -25,12 +25,13 @@ if _TYPE_CHECKING:
     from .python.answer import Answer, Ratio, Total
     from .python.kernels import compare, devices, families, predict, rank, roofline, sweep
     from .python.model_cache import load
+    from .python.power import best_cap, footprint
     from .python.workloads import estimate_model, llm_fleet, llm_plan, llm_predict, predict_mlir, predict_model
 
 __all__ = [
     "Answer", "ArtifactError", "Client", "ClientError", "Interval", "KernelSpec", "ModelFileError", "Ratio", "SpecError",
-    "Total", "__version__", "compare", "devices", "estimate_model", "families", "llm_fleet", "llm_plan", "llm_predict", "load",
-    "predict", "predict_mlir", "predict_model", "rank", "roofline", "sweep", "torch",
+    "Total", "__version__", "best_cap", "compare", "devices", "estimate_model", "families", "footprint", "llm_fleet",
+    "llm_plan", "llm_predict", "load", "predict", "predict_mlir", "predict_model", "rank", "roofline", "sweep", "torch",
 ]  # fmt: skip
 
 _MODULES = {
@@ -44,6 +45,7 @@ _MODULES = {
     ".python.answer": ("Answer", "Ratio", "Total"),
     ".python.kernels": ("compare", "devices", "families", "predict", "rank", "roofline", "sweep"),
     ".python.model_cache": ("load",),
+    ".python.power": ("best_cap", "footprint"),
     ".python.workloads": ("estimate_model", "llm_fleet", "llm_plan", "llm_predict", "predict_mlir", "predict_model"),
 }
 """Where names are, imported when they are first used: importing all of it would take a third of a second."""

@@ -16,23 +16,21 @@ from ..client.answers import (
     Columns,
     Comparison,
     Devices,
-    Health,
     Prediction,
     Programs,
     Ranking,
     Roofline,
-    ServedModels,
     Sweep,
     WholeModelPredictions,
 )
 from ..client.device_answers import DevicePage
-from ..client.estimate_answers import Estimates, ShippedModels
+from ..client.estimate_answers import BestCap, Estimates, Health, ServedModels, ShippedModels
 from ..client.llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
 from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer, NearestAnswer
 from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
-from .compare import devices, estimate, rank, sweep
+from .compare import best_cap, devices, estimate, rank, sweep
 from .model_source import Service
 from .predict import columns, mlir, model
 from .predict.llm import LlmAnswers
@@ -109,6 +107,7 @@ ROUTES: tuple[Route, ...] = (
     Route("/v1/llm/plan", "POST", "llm_plan", lambda s: JsonEndpoint(s, s.llm.plan), (ServicePlans,)),
     Route("/v1/llm/fleet", "POST", "llm_fleet", lambda s: JsonEndpoint(s, s.llm.fleet), (ServiceFleet,)),
     Route("/v1/compare", "POST", "compare", _on_thread(devices.compare), (Comparison,)),
+    Route("/v1/best-cap", "POST", "best_cap", _on_thread(best_cap.answer), (BestCap,)),
     Route("/v1/rank", "POST", "rank", _on_thread(rank.answer), (Ranking,)),
     Route("/v1/sweep", "POST", "sweep", _on_thread(sweep.answer), (Sweep,)),
     Route("/v1/roofline", "POST", "roofline", _on_thread(devices.roofline), (Roofline,)),

@@ -32,7 +32,21 @@ class Interval(msgspec.Struct, frozen=True):
     upper: Annotated[float, Meta(description="Upper end of the interval", ge=0)]
 
 
-class Prediction(msgspec.Struct, frozen=True):
+class Footprint(msgspec.Struct, frozen=True):
+    """What electricity emits and costs, with the interval of its energy."""
+
+    carbon_g: Annotated[Interval | None, Meta(description="Grams of CO2 equivalents; null without a grid or energy")]
+    electricity_cost: Annotated[
+        Interval | None, Meta(description="In the currency of the price; null without one or energy")
+    ]
+    grid: Annotated[str | None, Meta(description="The grid in words; null without one")]
+    g_per_kwh: Annotated[float | None, Meta(description="Its grams of CO2 equivalents per kilowatt-hour")]
+    source: Annotated[str | None, Meta(description="Where that is from")]
+    price_per_kwh: Annotated[float | None, Meta(description="Price of a kilowatt-hour; null without one")]
+    pue: Annotated[float, Meta(description="Power of the data centre over that of its devices")]
+
+
+class Prediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one kernel costs on one device; power and energy are None where no model has seen power."""
 
     family: Annotated[str, Meta(description="Kernel family")]
@@ -47,6 +61,7 @@ class Prediction(msgspec.Struct, frozen=True):
     timing: Timing
     in_domain: InDomain
     notes: Notes
+    footprint: Annotated[Footprint | None, Meta(description="Of one run; absent without a grid or a price")] = None
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -129,7 +144,7 @@ class FamilyPart(msgspec.Struct, frozen=True):
     energy_share: Annotated[float | None, Meta(description="Share of the model's energy; null where it is unknown")]
 
 
-class WholeModelPrediction(msgspec.Struct, frozen=True):
+class WholeModelPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a whole model costs on one device."""
 
     device: DeviceName
@@ -146,6 +161,7 @@ class WholeModelPrediction(msgspec.Struct, frozen=True):
     dominant: Annotated[list[int], Meta(description="Positions of the fewest kernels that take 80 % of the time")]
     families: Annotated[list[FamilyPart], Meta(description="Per family, the slowest first")]
     kernels: Annotated[list[KernelPart], Meta(description="Per kernel, in the order of the request")]
+    footprint: Annotated[Footprint | None, Meta(description="Of one run; absent without a grid or a price")] = None
 
 
 class WholeModelPredictions(msgspec.Struct, frozen=True):
@@ -372,25 +388,3 @@ class Roofline(msgspec.Struct, frozen=True):
     flops: Annotated[float, Meta(description="Arithmetic operations of one run")]
     bytes: Annotated[float, Meta(description="Compulsory traffic of one run in bytes")]
     answers: list[DeviceRoof]
-
-
-class ServedModel(msgspec.Struct, frozen=True):
-    """A model that answers requests."""
-
-    name: Annotated[str, Meta(description="Name of the artifact")]
-    path: Annotated[str | None, Meta(description="Directory it was loaded from")]
-    loaded_at: Annotated[str, Meta(description="UTC, ISO 8601")]
-    manifest: Annotated[dict[str, Any], Meta(description="The artifact's manifest without what only a machine reads")]
-    problem: Annotated[str | None, Meta(description="Why a newer artifact was not taken, null when there is none")]
-
-
-class ServedModels(msgspec.Struct, frozen=True):
-    """Loaded models."""
-
-    models: list[ServedModel]
-
-
-class Health(msgspec.Struct, frozen=True):
-    """State of the service."""
-
-    status: str

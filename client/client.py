@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -29,7 +29,7 @@ from .answers import (
 )
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
 from .device_answers import DevicePage
-from .estimate_answers import Estimates, ModelSummary, ShippedModels
+from .estimate_answers import BestCap, Estimates, ModelSummary, ShippedModels
 from .llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
 
 if TYPE_CHECKING:
@@ -46,22 +46,8 @@ class _Kernels(msgspec.Struct):
     kernels: dict[str, Schema]
 
 
-class Client:
-    """Asks one service; safe to share between threads, each of which gets a connection of its own.
-
-    Every method raises `ClientError` where the service refuses, fails, or does not answer. Sizes are keywords:
-    `client.predict("gemm", device="h100-sxm", dtype="bf16", m=4096, n=4096, k=4096)`. Further keywords are `variant`, `impl`,
-    `kv_dtype`, `config`, `threads`, `cache_state` and `timing`, of `predict` also `power_limit_w` and `clock_hz`;
-    what is left out is what the service says it is.
-
-    Args:
-        url: address of the service, with any prefix a proxy serves it under.
-        api_key: key where the service asks for one; default: `KERNELCAST_API_KEY`, if set.
-        timeout_s: longest wait for a connection, and for each part of an answer.
-        retries: how often a request is sent again after a 503 or 429 that says when to come back.
-        longest_wait_s: longest of those waits; a service that asks for a longer one is not waited for.
-        ssl_context: how https is checked; default: against the system's authorities.
-    """
+class _Connected:
+    """A client's connections to one service, and how it asks; arguments are those of `Client`."""
 
     def __init__(
         self,
@@ -78,9 +64,9 @@ class Client:
         self._connections = Connections(url, _headers(api_key), timeout_s, retries, longest_wait_s, ssl_context)
 
     def __repr__(self) -> str:
-        return f"Client({self._connections.url!r})"
+        return f"{type(self).__name__}({self._connections.url!r})"
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -101,6 +87,34 @@ class Client:
                 return False
             raise
         return True
+
+    def _get(self, path: str, kind: type[_Answer]) -> _Answer:
+        return _decoded(self._connections.ask("GET", path).body, kind, path)
+
+    def _post(self, path: str, request: Mapping[str, Any], kind: type[_Answer]) -> _Answer:
+        return self._post_bytes(path, encode(request), kind)
+
+    def _post_bytes(self, path: str, body: bytes, kind: type[_Answer]) -> _Answer:
+        return _decoded(self._connections.ask("POST", path, body).body, kind, path)
+
+
+class Client(_Connected):
+    """Asks one service; safe to share between threads, each of which gets a connection of its own.
+
+    Every method raises `ClientError` where the service refuses, fails, or does not answer. Sizes are keywords:
+    `client.predict("gemm", device="h100-sxm", dtype="bf16", m=4096, n=4096, k=4096)`. Further keywords are `variant`, `impl`,
+    `kv_dtype`, `config`, `threads`, `cache_state` and `timing`, of `predict` also `power_limit_w` and `clock_hz`, `grid`,
+    `electricity_price` and `pue`;
+    what is left out is what the service says it is.
+
+    Args:
+        url: address of the service, with any prefix a proxy serves it under.
+        api_key: key where the service asks for one; default: `KERNELCAST_API_KEY`, if set.
+        timeout_s: longest wait for a connection, and for each part of an answer.
+        retries: how often a request is sent again after a 503 or 429 that says when to come back.
+        longest_wait_s: longest of those waits; a service that asks for a longer one is not waited for.
+        ssl_context: how https is checked; default: against the system's authorities.
+    """
 
     def predict(
         self, family: str, *, device: str, dtype: str, coverage: float | None = None, **settings: Any
@@ -129,6 +143,20 @@ class Client:
         """
         request = {"family": family, "columns": dict(columns)} | _coverage(coverage)
         return self._post("/v1/predict/columns", request, Columns)
+
+    def best_cap(
+        self, device: str, *, kernels: Sequence[Mapping[str, Any]] | None = None,
+        service: Mapping[str, Any] | None = None, measured: Mapping[str, float] | None = None,
+        slowdown: float | None = None, budget: Mapping[str, float] | None = None,
+    ) -> BestCap:  # fmt: skip
+        """The power limit or clock of a device at which work takes least energy, at most `slowdown` longer than by default.
+
+        Work is one of `kernels` (as of `predict_model`), a `service` (`model` or `config` and what `llm_predict` takes), and
+        a program `measured` by default (`time_s`, `power_w`); a `budget` has `budget_w`, `gpus` and `host_w`.
+        """
+        named = None if kernels is None else [_kernel(kernel) for kernel in kernels]
+        work = _known(kernels=named, service=service, measured=measured, slowdown=slowdown, budget=budget)
+        return self._post("/v1/best-cap", {"device": device} | work, BestCap)
 
     def rank(
         self, family: str, *, device: str, dtype: str, configs: Sequence[Mapping[str, int]] | None = None,
@@ -168,11 +196,14 @@ class Client:
 
     def predict_model(
         self, kernels: Sequence[Mapping[str, Any]], devices: Sequence[str], *, launch_s: float | None = None,
-        queued: bool | None = None, coverage: float | None = None,
+        queued: bool | None = None, coverage: float | None = None, **electricity: Any,
     ) -> list[WholeModelPrediction]:  # fmt: skip
-        """What a whole model costs on each device; a kernel is a spec without a device, with a `count` and a `name`."""
+        """What a whole model costs on each device; a kernel is a spec without a device, with a `count` and a `name`.
+
+        `electricity` has `grid`, `electricity_price` and `pue`.
+        """
         request: dict[str, Any] = {"devices": names(devices), "kernels": [_kernel(kernel) for kernel in kernels]}
-        request |= _known(launch_s=launch_s, queued=queued, coverage=coverage)
+        request |= _known(launch_s=launch_s, queued=queued, coverage=coverage, **electricity)
         return self._post("/v1/predict/model", request, WholeModelPredictions).answers
 
     def predict_mlir(
@@ -191,7 +222,8 @@ class Client:
         """What a step of a `model` (one of `models`, or the content of its config.json), or one run of a captured `program`
         (what `run.save_program` of `kernelcast.torch` wrote), costs on each device.
 
-        `step` has `phase`, `batch`, `length`, `context`, `plan`, `dtype`, `weights`, `kv_dtype`, `impl` and `threads`.
+        `step` has `phase`, `batch`, `length`, `context`, `plan`, `dtype`, `weights`, `kv_dtype`, `impl`, `threads`,
+        `power_limit_w`, `clock_hz`, `grid`, `electricity_price` and `pue`.
         """
         options = _known(
             model=model, config=config, program=program, price_per_hour=price_per_hour, coverage=coverage, **step
@@ -237,15 +269,6 @@ class Client:
     def kernels(self) -> dict[str, Schema]:
         """The JSON Schema of a spec of every family, by its name."""
         return self._get("/v1/kernels", _Kernels).kernels
-
-    def _get(self, path: str, kind: type[_Answer]) -> _Answer:
-        return _decoded(self._connections.ask("GET", path).body, kind, path)
-
-    def _post(self, path: str, request: Mapping[str, Any], kind: type[_Answer]) -> _Answer:
-        return self._post_bytes(path, encode(request), kind)
-
-    def _post_bytes(self, path: str, body: bytes, kind: type[_Answer]) -> _Answer:
-        return _decoded(self._connections.ask("POST", path, body).body, kind, path)
 
 
 def _headers(api_key: str | None) -> dict[str, str]:

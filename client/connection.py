@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 SPEC_FIELDS = (
     "family", "device", "dtype", "sizes", "variant", "impl", "kv_dtype", "config", "threads", "cache_state", "timing",
-    "power_limit_w", "clock_hz",
+    "power_limit_w", "clock_hz", "grid", "electricity_price", "pue",
 )  # fmt: skip
-"""Fields of a spec, with how its board is set; any other keyword is one of its sizes."""
+"""Fields of a spec, with how its board is set and its electricity; any other keyword is one of its sizes."""
 
 PART_B = 900_000
 """Longest part of a batch in bytes: the service takes 1 MiB unless set otherwise."""

@@ -1,13 +1,13 @@
-"""What the service answers of whole models and programs: a step on devices side by side, and the models that ship."""
+"""What the service answers of whole models and programs, of models that ship, and of the one that answers."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from .answers import Coverage, DeviceName, InDomain, Interval
+from .answers import Coverage, DeviceName, Footprint, InDomain, Interval
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class EstimatedSaving(msgspec.Struct, frozen=True):
     share: Annotated[float, Meta(description="Those over the time of the step")]
 
 
-class DeviceEstimate(msgspec.Struct, frozen=True):
+class DeviceEstimate(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step on one device, or why nothing can be said of it there; of a plan, on its devices."""
 
     device: DeviceName
@@ -84,6 +84,9 @@ class DeviceEstimate(msgspec.Struct, frozen=True):
     savings: Annotated[list[EstimatedSaving], Meta(description="Where time could be won, the most first")]
     in_domain: InDomain
     notes: Annotated[list[str], Meta(description="What to know of the answer")]
+    footprint: Annotated[
+        Footprint | None, Meta(description="Of the step on all devices; absent without a grid or a price")
+    ] = None
 
 
 class ModelSummary(msgspec.Struct, frozen=True):
@@ -121,3 +124,52 @@ class ShippedModels(msgspec.Struct, frozen=True):
     """The models that ship, by the name to ask for them."""
 
     models: list[ModelSummary]
+
+
+class CapPoint(msgspec.Struct, frozen=True):
+    """A run under one setting of the device."""
+
+    power_limit_w: Annotated[float | None, Meta(description="The power limit; null: the board's own")]
+    clock_hz: Annotated[float | None, Meta(description="The locked clock; null: none")]
+    latency_s: Annotated[Interval, Meta(description="Seconds of the run")]
+    power_w: Annotated[Interval, Meta(description="Mean power in watts")]
+    energy_j: Annotated[Interval, Meta(description="Joules of the run")]
+    time: Annotated[float, Meta(description="Time over that of the default")]
+    energy: Annotated[float, Meta(description="Energy over that of the default")]
+    servers: Annotated[int | None, Meta(description="Servers under the budget; null without one")]
+    throughput: Annotated[
+        float | None, Meta(description="Runs per second of these over those of as many servers as fit by default")
+    ]
+
+
+class BestCap(msgspec.Struct, frozen=True):
+    """The most efficient power limit or clock, and the curves it is chosen from."""
+
+    device: DeviceName
+    slowdown: Annotated[float | None, Meta(description="Longest time accepted over the default's, less 1; null: any")]
+    best: Annotated[CapPoint, Meta(description="The point of least energy accepted; by a budget, of most throughput")]
+    usual: Annotated[CapPoint, Meta(description="The default")]
+    limits: Annotated[list[CapPoint], Meta(description="Points of power limits, rising; the last is the default")]
+    clocks: Annotated[list[CapPoint], Meta(description="Points of locked clocks, rising; none by a budget")]
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """A model that answers requests."""
+
+    name: Annotated[str, Meta(description="Name of the artifact")]
+    path: Annotated[str | None, Meta(description="Directory it was loaded from")]
+    loaded_at: Annotated[str, Meta(description="UTC, ISO 8601")]
+    manifest: Annotated[dict[str, Any], Meta(description="The artifact's manifest without what only a machine reads")]
+    problem: Annotated[str | None, Meta(description="Why a newer artifact was not taken, null when there is none")]
+
+
+class ServedModels(msgspec.Struct, frozen=True):
+    """Loaded models."""
+
+    models: list[ServedModel]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """State of the service."""
+
+    status: str

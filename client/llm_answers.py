@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from .answers import Coverage, DeviceName, Interval
+from .answers import Coverage, DeviceName, Footprint, Interval
 
 Energy = Annotated[Interval | None, Meta(description="Joules of all devices; null where unknown")]
 Limit = Annotated[float | None, Meta(description="null: any")]
@@ -79,7 +79,7 @@ class SpeculativeDecoding(msgspec.Struct, frozen=True):
     ]
 
 
-class ServingPrediction(msgspec.Struct, frozen=True):
+class ServingPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a service gives its users, and what it takes."""
 
     model: str
@@ -116,6 +116,10 @@ class ServingPrediction(msgspec.Struct, frozen=True):
     step_parts: Annotated[dict[str, float], Meta(description="Share of each part of a decode step")]
     coverage: Coverage
     notes: list[str]
+    footprint_per_request: Annotated[
+        Footprint | None, Meta(description="Of all devices; absent without a grid or a price")
+    ] = None
+    footprint_per_million_tokens: Annotated[Footprint | None, Meta(description="The same, of answers")] = None
 
 
 class ServingPredictions(msgspec.Struct, frozen=True):

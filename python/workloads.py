@@ -66,7 +66,8 @@ def predict_model(
         raise SpecError(f"kernels is a list of mappings, got {type(kernels).__name__}", field="kernels")
     predictor = load(model)
     name = predictor.devices.get(device).name
-    predictor = predictor.under(checked_setting(power_limit_w, clock_hz, predictor.devices.get(name)))
+    if (setting := checked_setting(power_limit_w, clock_hz, predictor.devices.get(name))) is not None:
+        predictor = predictor.under(setting)
     specs = read_kernels(kernels, [name], predictor.devices)
     whole = predict_whole(predictor, specs, name, coverage=coverage, launch_s=launch_s, queued=queued)
     return Total.of(whole, name)
@@ -137,7 +138,8 @@ def estimate_model(
             new = facts.fixed_length
         step = Step.of(batch=batch, prefill=new, decode=decode, context=context)
     predictor = load(model)
-    predictor = predictor.under(checked_setting(power_limit_w, clock_hz, predictor.devices.get(device)))
+    if (setting := checked_setting(power_limit_w, clock_hz, predictor.devices.get(device))) is not None:
+        predictor = predictor.under(setting)
     return estimate(
         predictor, facts, step, device, formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan or ONE_DEVICE, impl=impl, threads=threads, coverage=coverage, training=train is not None,

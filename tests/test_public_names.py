@@ -9,8 +9,8 @@ import kernelcast
 
 PUBLIC = {
     "Answer", "ArtifactError", "Client", "ClientError", "Interval", "KernelSpec", "ModelFileError", "Ratio", "SpecError",
-    "Total", "__version__", "compare", "devices", "estimate_model", "families", "llm_fleet", "llm_plan", "llm_predict", "load",
-    "predict", "predict_mlir", "predict_model", "rank", "roofline", "sweep", "torch",
+    "Total", "__version__", "best_cap", "compare", "devices", "estimate_model", "families", "footprint", "llm_fleet",
+    "llm_plan", "llm_predict", "load", "predict", "predict_mlir", "predict_model", "rank", "roofline", "sweep", "torch",
 }  # fmt: skip
 
 

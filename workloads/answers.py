@@ -17,6 +17,7 @@ from ..features.kernel import KernelSpec
 
 if TYPE_CHECKING:
     from ..features.mlir.types.graph import Module
+    from ..models.predict.carbon import Electricity
     from ..models.predict.prediction import Interval, Prediction, TargetColumns
     from .architectures.facts import ModelFacts
     from .mlir.prediction import ModulePrediction
@@ -62,7 +63,18 @@ def text_column(column: Any) -> answers.Words:
     return answers.Words(list(number), list(map(number.__getitem__, column)))
 
 
-def prediction_answer(spec: KernelSpec, device: str, prediction: Prediction) -> answers.Prediction:
+def footprint_answer(
+    electricity: Electricity | None, energy_j: Interval | None, times: float = 1.0
+) -> answers.Footprint | None:
+    """What so many times an energy emits and costs as it is sent; None where nobody says where the electricity is from."""
+    if electricity is None:
+        return None
+    return msgspec.convert(electricity.footprint(energy_j, times), answers.Footprint, from_attributes=True)
+
+
+def prediction_answer(
+    spec: KernelSpec, device: str, prediction: Prediction, electricity: Electricity | None = None
+) -> answers.Prediction:
     """A prediction as it is sent."""
     latency, power, energy = prediction.latency_s, prediction.power_w, prediction.energy_j
     return answers.Prediction(
@@ -78,14 +90,18 @@ def prediction_answer(spec: KernelSpec, device: str, prediction: Prediction) -> 
         timing=prediction.timing,
         in_domain=prediction.in_domain,
         notes=list(prediction.notes),
+        footprint=None if electricity is None else footprint_answer(electricity, energy),
     )
 
 
-def whole_answer(device: str, whole: WholeModelPrediction) -> answers.WholeModelPrediction:
+def whole_answer(
+    device: str, whole: WholeModelPrediction, electricity: Electricity | None = None
+) -> answers.WholeModelPrediction:
     """A whole model on one device as it is sent."""
     return _answer(
-        answers.WholeModelPrediction, whole, device=device, kernels=[_kernel_part(part) for part in whole.parts]
-    )
+        answers.WholeModelPrediction, whole, device=device, kernels=[_kernel_part(part) for part in whole.parts],
+        footprint=footprint_answer(electricity, whole.energy_j),
+    )  # fmt: skip
 
 
 def _answer(kind: type[A], source: object, **fields: Any) -> A:
@@ -144,7 +160,9 @@ def model_summary(facts: ModelFacts) -> ModelSummary:
     )  # fmt: skip
 
 
-def serving_answer(answer: Service, price: float | None = None) -> llm_answers.ServingPrediction:
+def serving_answer(
+    answer: Service, price: float | None = None, electricity: Electricity | None = None
+) -> llm_answers.ServingPrediction:
     """A prediction as it is sent, with a cost where the price of one device for an hour is given.
 
     Raises:
@@ -171,6 +189,8 @@ def serving_answer(answer: Service, price: float | None = None) -> llm_answers.S
         ),
         batch=answer.batch, preemptions=answer.preemptions, speculation=_speculation(answer.speculation),
         step_parts=dict(answer.parts), coverage=answer.coverage, notes=list(answer.notes),
+        footprint_per_request=footprint_answer(electricity, answer.energy_per_request_j),
+        footprint_per_million_tokens=footprint_answer(electricity, answer.energy_per_token_j, 1e6),
     )  # fmt: skip
 
 
@@ -189,14 +209,14 @@ def inverse(interval: Interval) -> Interval | None:
     return type(interval)(1 / interval.value, 1 / interval.upper, 1 / interval.lower) if interval.lower > 0 else None
 
 
-def plans_answer(answer: PlanAnswer) -> llm_answers.ServicePlans:
+def plans_answer(answer: PlanAnswer, electricity: Electricity | None = None) -> llm_answers.ServicePlans:
     """Plans as they are sent."""
     question = answer.question
     return llm_answers.ServicePlans(
         model=question.facts.name, devices=list(question.devices), gpus=question.gpus, cost_unit=question.cost_unit,
         plans=answer.plans, possible=answer.possible,
         refusals=[llm_answers.PlanRefusal(kind, item.count, item.nearest) for kind, item in answer.refusals.items()],
-        choices=[_choice(item, question.price(item.plan.setting.device)) for item in answer.choices],
+        choices=[_choice(item, question.price(item.plan.setting.device), electricity) for item in answer.choices],
         front=[point_answer(item) for item in answer.front], by_gpus=[point_answer(item) for item in answer.by_gpus],
         disaggregated=_split(answer.split),
     )  # fmt: skip
@@ -248,9 +268,9 @@ def _split(item: Split | None) -> llm_answers.DisaggregatedPlan | None:
     )  # fmt: skip
 
 
-def _choice(item: Choice, price: float) -> llm_answers.PlanChoice:
+def _choice(item: Choice, price: float, electricity: Electricity | None) -> llm_answers.PlanChoice:
     return llm_answers.PlanChoice(
-        item.aim, point_answer(item.plan), serving_answer(item.service, price),
+        item.aim, point_answer(item.plan), serving_answer(item.service, price, electricity),
         None if item.runner_up is None else point_answer(item.runner_up), item.probability, item.command, list(item.notes),
     )  # fmt: skip
 

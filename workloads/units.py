@@ -30,6 +30,8 @@ seconds = partial(_scaled, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"
 """`1.23e-5` as `12.3 µs`."""
 joules = partial(_scaled, ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ")))
 """`0.0123` as `12.3 mJ`."""
+grams = partial(_scaled, ((1e6, "t"), (1e3, "kg"), (1.0, "g"), (1e-3, "mg"), (1e-6, "µg"), (1e-9, "ng")))
+"""`1234` as `1.23 kg`."""
 watts = partial(_scaled, ((1e3, "kW"), (1.0, "W"), (1e-3, "mW")))
 """`12.3` as `12.3 W`."""
 flops = partial(

@@ -20,7 +20,7 @@ from ...features.device import Device
 from ...features.errors import SpecError
 from ...models.predict.prediction import Interval
 from ...models.predict.predictor import ArtifactPredictor
-from ...workloads.answers import interval_answer, known_interval, model_summary
+from ...workloads.answers import footprint_answer, interval_answer, known_interval, model_summary
 from ...workloads.architectures.estimate import Estimate, estimate
 from ...workloads.architectures.savings import savings
 from ...workloads.savings import Saving
@@ -87,7 +87,7 @@ def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> De
         bound_s=whole.bound_s, launches=whole.launches, memory=_memory(result),
         modules=_grouped(kernels, _place), kernels=kernels[:_MOST_KERNELS], phases=_grouped(kernels, _phase),
         savings=_savings(savings(predictor, result, coverage=wanted.coverage)), in_domain=whole.in_domain,
-        notes=[*result.notes, *whole.notes],
+        notes=[*result.notes, *whole.notes], footprint=footprint_answer(wanted.electricity, energy),
     )  # fmt: skip
 
 
@@ -128,6 +128,7 @@ def _program_on(call: Call, wanted: Wanted, result: Answers, device: Device) -> 
         modules=_shares(item.by_module), kernels=_shares(item.by_operator), phases=_shares(item.by_phase),
         savings=_savings(result.savings[device.name]),
         in_domain=item.whole is not None and item.whole.in_domain, notes=[*item.notes, *result.notes],
+        footprint=footprint_answer(wanted.electricity, item.energy_j),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from ...features.device import Catalogue, Device
 from ...features.errors import listed
 from ...features.kernel import MAX_THREADS
 from ...features.spec_io.reading import MAX_TEXT, SETTING_FIELDS, kind_of, shown_name
+from ...models.predict.carbon import ELECTRICITY_FIELDS, Electricity, read_electricity
 from ...models.predict.power_law import PowerSetting, checked_setting
 from ...workloads.architectures.estimate import formats_of
 from ...workloads.architectures.facts import ModelFacts
@@ -30,7 +31,7 @@ MAX_CALLS = 2000
 """Most calls of a captured program times devices: some half a millisecond each."""
 
 SOURCES = ("model", "config", "program")
-COMMON = ("devices", "threads", "coverage", "price_per_hour", *SETTING_FIELDS)
+COMMON = ("devices", "threads", "coverage", "price_per_hour", *SETTING_FIELDS, *ELECTRICITY_FIELDS)
 OF_MODELS = ("phase", "batch", "length", "context", "recompute", "plan", "dtype", "weights", "kv_dtype", "impl")
 _WANTED = '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "phase": "prefill", "batch": 8, "length": 2048}'
 _PLAN = tuple(item.name for item in fields(ParallelPlan))
@@ -51,6 +52,7 @@ class Wanted:
         coverage: Coverage of the intervals.
         prices: Price of an hour by catalogue name.
         setting: How the devices are set; None: as they come.
+        electricity: Where electricity is from, and what it costs; None: nobody asks.
     """
 
     devices: list[Device]
@@ -58,6 +60,7 @@ class Wanted:
     coverage: float
     prices: dict[str, float]
     setting: PowerSetting | None
+    electricity: Electricity | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ def read_estimate(body: bytes, catalogue: Catalogue) -> tuple[Wanted, ModelStep 
         devices, whole_number(root, "threads", MAX_THREADS), read_coverage(root),
         read_prices(root.get("price_per_hour"), catalogue, devices),
         naming_field(lambda: checked_setting(root.get("power_limit_w"), root.get("clock_hz"), *devices)),
+        naming_field(lambda: read_electricity(*map(root.get, ELECTRICITY_FIELDS))),
     )  # fmt: skip
     if not is_program:
         return wanted, _read_step(root)

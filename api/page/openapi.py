@@ -21,6 +21,7 @@ from ...features.device import Catalogue
 from ...features.kernel import families, get_family
 from ...features.spec_io.json_schema import coverage_schema, family_schema, setting_schemas
 from ...features.spec_io.reading import MAX_TEXT
+from ...models.predict.carbon import ELECTRICITY_FIELDS
 from ...version import __version__
 from ...workloads.answers import device_line
 from ...workloads.whole_model import MAX_COUNT
@@ -42,9 +43,9 @@ _NAMES = {
     "Intervals": "IntervalColumns", "Words": "WordsColumn", "RowNotes": "RowNotes", "Ranked": "RankedConfig",
     "Ranking": "RankAnswer", "DeviceCost": "DeviceComparison", "Comparison": "CompareAnswer", "Curve": "SweepCurve",
     "DeviceRoof": "RooflineOnDevice", "ReaderRefusal": "RefusalAnswer", "ServedModel": "ModelAnswer",
-    "ServedModels": "ModelsAnswer",
+    "ServedModels": "ModelsAnswer", "Health": "HealthAnswer",
 }  # fmt: skip
-"""Names in the document of the types of `client.answers`, where they are not the type's name followed by `Answer`."""
+"""Names in the document of types of answers, where they are not the type's name, followed by `Answer` of `client.answers`."""
 
 
 def document_parts() -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _add_examples(paths: dict[str, Any], devices: Catalogue) -> None:
 
 def _schema_name(answer: str) -> str:
     """What the document calls an answer's type, by the name of that."""
-    return _NAMES.get(answer, f"{answer}Answer") if hasattr(client_answers, answer) else answer
+    return _NAMES.get(answer) or (f"{answer}Answer" if hasattr(client_answers, answer) else answer)
 
 
 def _answer_schemas(types: Iterable[type]) -> dict[str, Any]:
@@ -186,9 +187,15 @@ def _spec(family: str) -> Schema:
 
 
 def _set_request(family: str, *, top_level: bool = True) -> Schema:
-    """A spec with how its board is set."""
+    """A spec with how its board is set, and its electricity."""
     schema = _request(family, top_level=top_level)
-    return schema | {"properties": schema["properties"] | setting_schemas()}
+    return schema | {"properties": schema["properties"] | setting_schemas() | _electricity_schemas()}
+
+
+def _electricity_schemas() -> Schema:
+    """Schemas of where electricity is from and what it costs, by name, as in `openapi.json`."""
+    properties = document_parts()["schemas"]["EstimateRequest"]["properties"]
+    return {name: properties[name] for name in ELECTRICITY_FIELDS}
 
 
 def _set_spec(family: str) -> Schema:

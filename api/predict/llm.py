@@ -17,6 +17,7 @@ from ...features.batch.cases import Floats
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.spec_io.reading import MAX_TEXT, kind_of, shown_name
+from ...models.predict.carbon import ELECTRICITY_FIELDS, Electricity, read_electricity
 from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import fleet_answer, plans_answer, serving_answer
 from ...workloads.architectures.config.catalogue import model_facts
@@ -142,7 +143,8 @@ class LlmAnswers:
         question = read_prediction(body, call.loaded.catalogue)
         service = self._service(call.loaded)
         services = naming_field(lambda: [service.predict(request) for request in question.requests], paths=_PATHS)
-        answers = [serving_answer(answer, question.price_per_hour) for answer in services]
+        price, electricity = question.price_per_hour, question.electricity
+        answers = [serving_answer(answer, price, electricity) for answer in services]
         return msgspec.json.encode(ServingPredictions(answers) if question.is_list else answers[0])
 
     def plan(self, call: Call, body: bytes) -> bytes:
@@ -151,9 +153,9 @@ class LlmAnswers:
         Raises:
             ProblemError: the request is not acceptable.
         """
-        question = read_plan(body, call.loaded.catalogue)
+        question, electricity = read_plan(body, call.loaded.catalogue)
         answer = naming_field(lambda: plan_service(self._service(call.loaded), question), paths=_PATHS)
-        return msgspec.json.encode(plans_answer(answer))
+        return msgspec.json.encode(plans_answer(answer, electricity))
 
     def fleet(self, call: Call, body: bytes) -> bytes:
         """The JSON answer to a JSON request of `/v1/llm/fleet`.
@@ -185,11 +187,13 @@ class PredictQuestion:
         requests: The services, which differ in the requests under way only.
         is_list: Whether the requests under way were given as a list, so that the answer is one too.
         price_per_hour: Price of one device for an hour; None where none is given.
+        electricity: Where electricity is from, and what it costs; None: nobody asks.
     """
 
     requests: list[ServingRequest]
     is_list: bool
     price_per_hour: float | None
+    electricity: Electricity | None
 
 
 def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
@@ -198,7 +202,8 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for one that takes too long to simulate, 422 naming what is wrong.
     """
-    root, values = _read(body, _WANTED, PREDICT_FIELDS, ("plan",), ("device", "input_tokens", "output_tokens"))
+    others, needed = ("plan", *ELECTRICITY_FIELDS), ("device", "input_tokens", "output_tokens")
+    root, values = _read(body, _WANTED, PREDICT_FIELDS, others, needed)
     price = values.pop("price_per_hour", None)
     if price is not None and not 0 <= price <= MAX_PRICE:
         raise invalid_field("price_per_hour", f"must be a price between 0 and {MAX_PRICE:g}, got {price:g}")
@@ -228,7 +233,11 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
         if count > most:
             wanted = f"{count:,.0f} steps with prompts are too many for one answer"
             raise ProblemError(413, f"{wanted}; at most {most:,} are simulated, give fewer {what}")
-    return PredictQuestion(requests, is_list, price)
+    return PredictQuestion(requests, is_list, price, _electricity(root))
+
+
+def _electricity(root: Mapping[str, Any]) -> Electricity | None:
+    return naming_field(lambda: read_electricity(*map(root.get, ELECTRICITY_FIELDS)))
 
 
 def _requests(request: ServingRequest) -> float:
@@ -237,16 +246,15 @@ def _requests(request: ServingRequest) -> float:
     return load.requests or {"open": 1000.0, "static": load.size}.get(load.kind, max(4000.0, load.size))
 
 
-def read_plan(body: bytes, catalogue: Catalogue) -> PlanQuestion:
-    """The question to a planner in a JSON body.
+def read_plan(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, Electricity | None]:
+    """The question to a planner in a JSON body, and where electricity is from and what it costs.
 
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for more than `MAX_SETTINGS`, 422 naming what is wrong.
     """
-    root, values = _read(
-        body, _PLAN_WANTED, PLAN_FIELDS, ("price_per_hour",), ("devices", "gpus", "input_tokens", "output_tokens")
-    )
-    return _plan_question(root, values, catalogue, 1)
+    others, needed = ("price_per_hour", *ELECTRICITY_FIELDS), ("devices", "gpus", "input_tokens", "output_tokens")
+    root, values = _read(body, _PLAN_WANTED, PLAN_FIELDS, others, needed)
+    return _plan_question(root, values, catalogue, 1), _electricity(root)
 
 
 def read_fleet(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, tuple[Bucket, ...]]:

@@ -12,12 +12,21 @@ from ...client.answers import WholeModelPredictions
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.spec_io.reading import shown_name
+from ...models.predict.carbon import ELECTRICITY_FIELDS, Electricity, read_electricity
 from ...workloads.answers import whole_answer
 from ...workloads.kernel_reading import kernel_path, read_kernel
 from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, WholeModelPrediction, predict_whole
 from ..model_source import LoadedModel, Service
 from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
-from ..transport.problems import MAX_LISTED, FieldProblem, ProblemError, field_problem, invalid, invalid_field
+from ..transport.problems import (
+    MAX_LISTED,
+    FieldProblem,
+    ProblemError,
+    field_problem,
+    invalid,
+    invalid_field,
+    naming_field,
+)
 from .spec import INLINE_BODY_B, refusal
 from .thread_endpoint import Call, JsonEndpoint
 
@@ -42,7 +51,10 @@ def answer(call: Call, body: bytes) -> bytes:
         for device, whole in zip(request.devices, wholes, strict=True)
         for part in whole.parts
     )
-    return msgspec.json.encode(WholeModelPredictions(list(map(whole_answer, request.devices, wholes))))
+    pairs = zip(request.devices, wholes, strict=True)
+    return msgspec.json.encode(
+        WholeModelPredictions([whole_answer(device, whole, request.electricity) for device, whole in pairs])
+    )
 
 
 def _predict(loaded: LoadedModel, request: ModelRequest) -> list[WholeModelPrediction]:
@@ -73,7 +85,7 @@ def _at_fault(loaded: LoadedModel, request: ModelRequest) -> list[FieldProblem]:
     return errors
 
 
-MODEL_FIELDS = ("devices", "kernels", "coverage", "launch_s", "queued")
+MODEL_FIELDS = ("devices", "kernels", "coverage", "launch_s", "queued", *ELECTRICITY_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +98,7 @@ class ModelRequest:
         coverage: Coverage of the intervals.
         launch_s: Time between two kernels, seconds.
         queued: Whether work is queued ahead of the device, which hides launches: kernels alone are asked for.
+        electricity: Where electricity is from, and what it costs; None: nobody asks.
     """
 
     kernels: list[Kernel]
@@ -93,6 +106,7 @@ class ModelRequest:
     coverage: float
     launch_s: float
     queued: bool
+    electricity: Electricity | None
 
 
 def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> ModelRequest:
@@ -119,6 +133,7 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
         raise invalid_field("launch_s", f"must be seconds between 0 and {MAX_LAUNCH_S:g}")
     if not isinstance(queued := root.get("queued", False), bool):
         raise invalid_field("queued", "must be true or false")
+    electricity = naming_field(lambda: read_electricity(*map(root.get, ELECTRICITY_FIELDS)))
     devices = [device.name for device in named_devices(names, catalogue)]
     kernels: list[Kernel] = []
     errors: list[FieldProblem] = []
@@ -131,7 +146,7 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
                 break
     if errors:
         raise invalid(errors)
-    return ModelRequest(kernels, devices, coverage, float(launch_s), queued)
+    return ModelRequest(kernels, devices, coverage, float(launch_s), queued, electricity)
 
 
 def _is_number(value: Any) -> bool:

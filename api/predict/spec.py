@@ -18,6 +18,7 @@ from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
 from ...features.spec_io.reading import DEFAULT_COVERAGE, SETTING_FIELDS, SpecReader, shown_name
+from ...models.predict.carbon import ELECTRICITY_FIELDS, Electricity, read_electricity
 from ...models.predict.named_impl import check_specs
 from ...models.predict.power_cap import prediction_under, rows_under
 from ...models.predict.power_law import PowerSetting, checked_setting
@@ -33,6 +34,8 @@ MAX_IMPLS = 100
 hundreds of rows: nothing but new names would keep the server busy for minutes."""
 
 BATCH_FIELDS = ("requests", "coverage")
+_BESIDE = (*SETTING_FIELDS, *ELECTRICITY_FIELDS)
+"""Fields beside those of a spec."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Request:
         specs: The specs.
         devices: Catalogue name of each spec's device.
         settings: How each spec's board is set; None: as it comes.
+        electricity: Where each spec's electricity is from, and what it costs; None: nobody asks.
         coverage: Coverage of the intervals.
         single: Whether the body was one spec and not a batch.
     """
@@ -50,6 +54,7 @@ class Request:
     specs: list[KernelSpec]
     devices: list[str]
     settings: list[PowerSetting | None]
+    electricity: list[Electricity | None]
     coverage: float
     single: bool
 
@@ -76,14 +81,17 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
     specs: list[KernelSpec] = []
     devices: list[str] = []
     settings: list[PowerSetting | None] = []
+    electricity: list[Electricity | None] = []
     errors: list[FieldProblem] = []
-    reader = SpecReader(catalogue, extra=(*SETTING_FIELDS, "coverage") if single else SETTING_FIELDS)
+    reader = SpecReader(catalogue, extra=(*_BESIDE, "coverage") if single else _BESIDE)
     for index, item in enumerate(items):
         try:
             spec, device = reader.read(item)
-            setting = None
+            setting = drawn = None
             if "power_limit_w" in item or "clock_hz" in item:
                 setting = checked_setting(item.get("power_limit_w"), item.get("clock_hz"), catalogue.get(device))
+            if "grid" in item or "electricity_price" in item or "pue" in item:
+                drawn = read_electricity(*(item.get(name) for name in ELECTRICITY_FIELDS))
         except SpecError as error:
             where = error.field or ""
             if not single:
@@ -95,11 +103,12 @@ def read_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Request:
             specs.append(spec)
             devices.append(device)
             settings.append(setting)
+            electricity.append(drawn)
     if not errors and (named := len({spec.impl for spec in specs})) > MAX_IMPLS:
         errors.append(FieldProblem("requests", too_many_impls(named)))
     if errors:
         raise invalid(errors)
-    return Request(specs, devices, settings, coverage, single)
+    return Request(specs, devices, settings, electricity, coverage, single)
 
 
 def too_many_impls(named: int) -> str:
@@ -212,7 +221,7 @@ class SpecEndpoint:
             service.metrics.count_predictions(((spec.family, device, prediction.in_domain),))
             if service.metrics.usage is not None:
                 service.metrics.count_usage(request.specs, request.devices)
-            content = msgspec.json.encode(prediction_answer(spec, device, prediction))
+            content = msgspec.json.encode(prediction_answer(spec, device, prediction, request.electricity[0]))
         await Response(content, media_type="application/json")(scope, receive, send)
 
 
@@ -232,7 +241,7 @@ def _answer_request(call: Call, request: Request) -> bytes:
         for spec, device, prediction in zip(request.specs, request.devices, predictions, strict=True)
     )
     call.metrics.count_usage(request.specs, request.devices)
-    answers = list(map(prediction_answer, request.specs, request.devices, predictions))
+    answers = list(map(prediction_answer, request.specs, request.devices, predictions, request.electricity))
     return msgspec.json.encode(answers[0] if request.single else Batch(answers))
 
 

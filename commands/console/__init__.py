@@ -39,8 +39,13 @@ from .options import model_dir as model_dir
 from .options import read_catalogue as read_catalogue
 from .options import words as words
 from .prices import EarlierPrices as EarlierPrices
+from .prices import ElectricityPrice as ElectricityPrice
+from .prices import GridOption as GridOption
 from .prices import Prices as Prices
+from .prices import Pue as Pue
+from .prices import read_electricity as read_electricity
 from .prices import read_prices as read_prices
+from .prices import show_footprint as show_footprint
 from .progress import Progress as Progress
 from .progress import progress_bar as progress_bar
 from .screen import PIPE_WIDTH as PIPE_WIDTH

@@ -1,17 +1,21 @@
-"""What an hour of a device costs: the option `--price` of every command that says what something costs."""
+"""What an hour of a device costs, and where its electricity is from: options of every command that says such things."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...features.errors import SpecError, listed
+from ...workloads.units import grams, money
+from .screen import between, show_fact
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
+    from ...models.predict.carbon import Electricity
+    from ...models.predict.prediction import Interval
 
 Prices = Annotated[
     list[str] | None,
@@ -21,6 +25,16 @@ Prices = Annotated[
         help="Price of one device for an hour, in any one currency, or a file with a line `h100-sxm: 2.5` each; may be given "
         "again.",
     ),
+]
+GridOption = Annotated[
+    str | None,
+    typer.Option("--grid", metavar="NAME|G_PER_KWH", help="Also say the CO2e: a grid such as de, or grams per kWh."),
+]
+ElectricityPrice = Annotated[
+    float | None, typer.Option("--electricity-price", metavar="PRICE", help="Also say its cost: price of a kWh.")
+]
+Pue = Annotated[
+    float | None, typer.Option("--pue", help="Power of the data centre over that of its devices; default: 1.")
 ]
 EarlierPrices = Annotated[list[str] | None, typer.Option("--prices", hidden=True)]
 """The earlier name of the option of services of language models."""
@@ -60,6 +74,35 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
                     f"--price names {device} twice, at {prices[device]:g} and {price:g}; give one", field="price"
                 )
     return prices
+
+
+def read_electricity(grid: str | None, price: float | None, pue: float | None) -> Electricity | None:
+    """Where electricity is from and what it costs; None where no option says so.
+
+    Raises:
+        SpecError: an option is none that is possible.
+    """
+    from ...models.predict.carbon import read_electricity as read
+
+    return read(grid, price, pue)
+
+
+def show_footprint(
+    electricity: Electricity | None, energies: Iterable[tuple[str, Interval | None, float]], name: str = "footprint"
+) -> None:
+    """Print what energies emit and cost: what each is of, joules, and how many times so much; None is unknown."""
+    if electricity is None:
+        return
+    for what, energy_j, times in energies:
+        item, words = electricity.footprint(energy_j, times), []
+        if item.carbon_g is not None:
+            words.append(f"{grams(item.carbon_g.value)} {between(item.carbon_g, grams)} CO2e")
+        if item.electricity_cost is not None:
+            words.append(
+                f"{money(item.electricity_cost.value)} {between(item.electricity_cost, money)} for electricity"
+            )
+        show_fact(name, f"{what}: {', '.join(words) or 'unknown, as its energy is'}")
+    show_fact("grid", str(electricity))
 
 
 def _number(text: str) -> float | None:

@@ -89,6 +89,9 @@ def plan(
     host_experts: HostExperts = 0.0,
     power_limit_w: console.PowerLimit = None,
     clock_hz: console.Clock = None,
+    grid: console.GridOption = None,
+    electricity_price: console.ElectricityPrice = None,
+    pue: console.Pue = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -99,9 +102,11 @@ def plan(
 
     kernelcast llm plan MODEL --devices h100-sxm,l40s --gpus 16 --input 1024 --output 256 --rate 20 --price prices.yaml
     """
+    electricity = console.read_electricity(grid, electricity_price, pue)
     known = console.read_catalogue(device_file)
     from ...models.predict.predictor import load_predictor
     from ...workloads.architectures.config.catalogue import facts_of
+    from ...workloads.serving.planning.choice import AIMS
     from ...workloads.serving.planning.planner import plan_service
     from ...workloads.serving.planning.question import plan_question
     from ...workloads.serving.predict import ServingPredictor
@@ -122,9 +127,14 @@ def plan(
     if as_json:
         from ...workloads.answers import plans_answer
 
-        console.print_json(plans_answer(answer))
+        console.print_json(plans_answer(answer, electricity))
     else:
         _show(answer)
+        amounts = [
+            (f"{AIMS[item.aim].title}, a million tokens", item.service.energy_per_token_j, 1e6)
+            for item in answer.choices
+        ]
+        console.show_footprint(electricity, amounts)
 
 
 def _show(answer: PlanAnswer) -> None:

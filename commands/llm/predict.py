@@ -81,6 +81,9 @@ def predict(
     ] = 0.0,
     power_limit_w: console.PowerLimit = None,
     clock_hz: console.Clock = None,
+    grid: console.GridOption = None,
+    electricity_price: console.ElectricityPrice = None,
+    pue: console.Pue = None,
     price: console.Prices = None,
     prices: console.EarlierPrices = None,
     table: Annotated[
@@ -97,6 +100,7 @@ def predict(
 
     kernelcast llm predict --table rows.parquet --out predicted.parquet
     """
+    electricity = console.read_electricity(grid, electricity_price, pue)
     known = console.read_catalogue(device_file)
     if table is not None or out is not None:
         if table is None or out is None or what is not None or device is not None:
@@ -137,9 +141,14 @@ def predict(
     if as_json:
         from ...workloads.answers import serving_answer
 
-        console.print_json(serving_answer(answer, per_hour))
+        console.print_json(serving_answer(answer, per_hour, electricity))
     else:
         _show(answer, known, per_hour)
+        amounts = [
+            ("a request", answer.energy_per_request_j, 1.0),
+            ("a million tokens", answer.energy_per_token_j, 1e6),
+        ]
+        console.show_footprint(electricity, amounts)
 
 
 def _trace(path: Path, cached: float, others: tuple[float | None, ...]) -> Load:

@@ -72,6 +72,9 @@ def estimate(
     price: console.Prices = None,
     power_limit_w: console.PowerLimit = None,
     clock_hz: console.Clock = None,
+    grid: console.GridOption = None,
+    electricity_price: console.ElectricityPrice = None,
+    pue: console.Pue = None,
     out: Annotated[
         Path | None, typer.Option(help="Also write a program's answer to a .html, .json or .txt file.")
     ] = None,
@@ -106,6 +109,7 @@ def estimate(
             raise SpecError(f"{option} must be between 1 and {_MOST:,}, got {value:,}", field=option.removeprefix("--"))
     device = names.device_names(device or (), known)
     prices = console.read_prices(price or (), device, known)
+    electricity = console.read_electricity(grid, electricity_price, pue)
     if what is not None and is_program(what):
         of_models = {
             "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--recompute": recompute,
@@ -120,7 +124,7 @@ def estimate(
             )
         options = ProgramOptions(
             device, threads, batch, bind or (), out, flame, capture, console.model_dir(model), coverage, prices,
-            power_limit_w, clock_hz, as_json,
+            power_limit_w, clock_hz, electricity, as_json,
         )  # fmt: skip
         estimate_program(what, options, known)
         return
@@ -179,9 +183,20 @@ def estimate(
         write(flame, f"{facts.name}, {step}", {"plan": str(plan)}, [_picture(item, known) for item in estimates])
     if as_json:
         answers = [estimate_answer(item) | {"savings": won[item.device]} for item in estimates]
+        if electricity is not None:
+            for values, item in zip(answers, estimates, strict=True):
+                values["footprint"] = electricity.footprint(item.energy_per_token_j, item.step.tokens)
         console.print_json({"estimates": answers})
     else:
         _show(estimates, known, won, prices)
+        console.show_footprint(
+            electricity,
+            [
+                (f"{where}, {item.device}" if len(estimates) > 1 else where, item.energy_per_token_j, times)
+                for item in estimates
+                for where, times in (("a step", float(item.step.tokens)), ("a million tokens", 1e6))
+            ],
+        )
 
 
 def estimate_answer(estimate: Estimate) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from .. import console
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
+    from ...models.predict.carbon import Electricity
     from ...models.predict.predictor import ArtifactPredictor
     from ...workloads.torch_program.answers import Answers
     from ...workloads.torch_program.captured import Program
@@ -40,6 +41,7 @@ class ProgramOptions:
         prices: Price of an hour by catalogue name.
         power_limit_w: Power limit of the GPUs; None: their own.
         clock_hz: Clock that they are locked to; None: none.
+        electricity: Where electricity is from, and what it costs; None: nobody asks.
         as_json: Whether JSON is printed.
     """
 
@@ -55,6 +57,7 @@ class ProgramOptions:
     prices: Mapping[str, float]
     power_limit_w: float | None
     clock_hz: float | None
+    electricity: Electricity | None
     as_json: bool
 
 
@@ -113,9 +116,15 @@ def estimate_program(what: str, options: ProgramOptions, known: Catalogue) -> No
     if capture is not None:
         _write(capture, program)
     if options.as_json:
-        console.print_json(as_data(answers))
+        data = as_data(answers)
+        if options.electricity is not None:
+            for name, total in answers.totals.items():
+                data["totals"][name]["footprint"] = options.electricity.footprint(total.energy_j)
+        console.print_json(data)
     else:
         console.out().print(as_text(answers), soft_wrap=True)
+        energies = [(f"a run on {name}", total.energy_j, 1.0) for name, total in answers.totals.items()]
+        console.show_footprint(options.electricity, energies)
 
 
 def _of_script(script: re.Match[str], predictor: ArtifactPredictor, options: ProgramOptions) -> tuple[Answers, Program]:

@@ -67,6 +67,9 @@ def predict(
     show_all: Annotated[bool, typer.Option("--all", help="MLIR: list every kernel.")] = False,
     power_limit_w: console.PowerLimit = None,
     clock_hz: console.Clock = None,
+    grid: console.GridOption = None,
+    electricity_price: console.ElectricityPrice = None,
+    pue: console.Pue = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
@@ -85,6 +88,9 @@ def predict(
                  "--flame": flame, "--all": show_all or None}  # fmt: skip
     if what is not None and (advice := _OTHER_FILES.get(Path(what).suffix.lower())):
         raise SpecError(f"{what} is neither a kernel family nor MLIR; for such a file: kernelcast {advice}")
+    electricity = console.read_electricity(grid, electricity_price, pue)
+    if electricity is not None and (table is not None or (what is not None and is_mlir(what))):
+        raise SpecError("--grid and --electricity-price go with one kernel; scale energy_j of tables and MLIR yourself")
     is_set = power_limit_w is not None or clock_hz is not None
     if is_set and (table is not None or (what is not None and is_mlir(what))):
         raise SpecError(
@@ -153,9 +159,10 @@ def predict(
     if as_json:
         from ...workloads.answers import prediction_answer
 
-        console.print_json(prediction_answer(spec, name, prediction))
+        console.print_json(prediction_answer(spec, name, prediction, electricity))
     else:
         _show(spec, place, prediction)
+        console.show_footprint(electricity, [("one run", prediction.energy_j, 1.0)])
 
 
 def _show(spec: KernelSpec, device: Device, prediction: Prediction) -> None:

@@ -35,6 +35,9 @@ def predict_model(
     ] = False,
     power_limit_w: console.PowerLimit = None,
     clock_hz: console.Clock = None,
+    grid: console.GridOption = None,
+    electricity_price: console.ElectricityPrice = None,
+    pue: console.Pue = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
@@ -44,6 +47,7 @@ def predict_model(
 
     Each kernel has a family, a dtype, its sizes, and as it likes a count, a name and what `predict` takes besides.
     """
+    electricity = console.read_electricity(grid, electricity_price, pue)
     known = console.read_catalogue(device_file)
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
@@ -64,12 +68,12 @@ def predict_model(
         from ...client.answers import WholeModelPredictions
         from ...workloads.answers import whole_answer
 
-        console.print_json(
-            WholeModelPredictions([whole_answer(name, whole) for name, whole in zip(device_names, wholes, strict=True)])
-        )
+        pairs = zip(device_names, wholes, strict=True)
+        console.print_json(WholeModelPredictions([whole_answer(*pair, electricity) for pair in pairs]))
         return
     for item, whole in zip(devices, wholes, strict=True):
         _show(path, item, whole)
+        console.show_footprint(electricity, [("one run", whole.energy_j, 1.0)])
 
 
 def read_items(path: Path) -> list[Any]:

@@ -40,6 +40,10 @@ class FakePredictor:
             self.predict_cases(Cases.from_specs([spec], [device]), coverage=coverage).row(0) for spec, device in pairs
         ]
 
+    def under(self, setting: object, sustained: float = 1.0) -> FakePredictor:
+        """Nothing reaches a limit."""
+        return self
+
     def impls(self, family: str) -> tuple[str, ...]:
         return ("torch", "iree", "triton", "cutlass", "vllm-0.24.0")
 

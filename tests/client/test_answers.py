@@ -8,10 +8,14 @@ import msgspec
 import pytest
 from kernelcast.api.page.openapi import document
 from kernelcast.api.routes import ROUTES, Route
-from kernelcast.client import answers
+from kernelcast.client import answers, estimate_answers
 from kernelcast.features.device import catalogue
 
-ROWS = [route for route in ROUTES if route.answers and route.answers[0].__module__ == answers.__name__]
+STATE = (estimate_answers.Health, estimate_answers.ServedModels)
+ROWS = [
+    route for route in ROUTES
+    if route.answers and (route.answers[0].__module__ == answers.__name__ or route.answers[0] in STATE)
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("route", ROWS, ids=lambda route: route.name)

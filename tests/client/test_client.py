@@ -137,6 +137,20 @@ def test_services_of_language_models(client):
     assert plans.choices[0].command.startswith("vllm serve")
 
 
+def test_settings_and_footprints(client):
+    kernels = [{"family": "gemm", "dtype": "bf16", **SIZES}]
+    result = client.best_cap("h200", kernels=kernels, slowdown=0.05)
+    assert result.best.time <= 1.05
+    assert result.usual.power_limit_w is None
+    measured = client.best_cap("a40", measured={"time_s": 312, "power_w": 241}, budget={"budget_w": 40_000})
+    assert measured.best.servers > 40_000 // (8 * 300)
+    (whole,) = client.predict_model(kernels, ["h200"], grid="de", pue=1.2)
+    assert whole.footprint.carbon_g.value == pytest.approx(1.2 * 344 * whole.energy_j.value / 3.6e6)
+    answer = client.predict("gemm", device="h200", dtype="bf16", grid=380, **SIZES)
+    assert answer.footprint.g_per_kwh == 380
+    assert client.predict("gemm", device="h200", dtype="bf16", **SIZES).footprint is None
+
+
 def test_what_can_be_asked_about(client):
     assert client.ready() is True
     devices = {device.name: device for device in client.devices()}

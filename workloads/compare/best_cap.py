@@ -329,7 +329,8 @@ def _panel(result: BestCap, points: Sequence[CapPoint], name: str, scale: float)
         Axis("over the default's", 0.0, most, [(k * step, f"{k * step:g}") for k in range(int(most / step) + 1)]),
         f"time and energy over the default's by {name} on {result.device}", width=520, height=_PANEL,
     )  # fmt: skip
-    chart.band(*([(place, end[k]) for place, end in zip(places, ends, strict=True)] for k in (0, 1)))
+    lower, upper = ([(place, end[k]) for place, end in zip(places, ends, strict=True)] for k in (0, 1))
+    chart.band(lower, upper)
     for kind, field in (("unseen", "time"), ("seen", "energy")):
         values = [getattr(point, field) for point in points]
         titles = [f"{field} {value:.2f} × at {place:.0f}" for place, value in zip(places, values, strict=True)]

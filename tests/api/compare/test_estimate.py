@@ -237,3 +237,25 @@ def test_every_shipped_model_is_listed_and_can_be_asked_about(client: Client) ->
     for item in models[::6]:
         body = {"model": item["name"], "devices": ["h200"], "length": item["fixed_length"] or 64}
         assert asked(client, body)["model"] == item
+
+
+def test_limits_and_footprints(client: Client) -> None:
+    setting = {"power_limit_w": 250, "grid": "de", "electricity_price": 0.25}
+    model = {"model": "meta-llama/Llama-3.1-8B", "devices": ["h100-sxm"], "length": 1024}
+    for body in (model, {"program": PROGRAM, "devices": ["h100-sxm"]}):
+        (usual,), (limited,) = asked(client, body)["answers"], asked(client, body | setting)["answers"]
+        assert "footprint" not in usual
+        energy_j = limited["energy_j"]["value"]
+        assert limited["footprint"]["carbon_g"]["value"] == pytest.approx(344 * energy_j / 3.6e6)
+        assert limited["footprint"]["electricity_cost"]["value"] == pytest.approx(0.25 * energy_j / 3.6e6)
+        assert limited["power_w"]["value"] <= usual["power_w"]["value"]
+    expected = kernelcast.estimate_model(model["model"], "h100-sxm", prefill=1024, power_limit_w=250)
+    (answer,) = asked(client, model | setting)["answers"]
+    assert answer["latency_s"]["value"] == pytest.approx(expected.whole.latency_s.value)
+    for change, field in (
+        ({"power_limit_w": 5}, "power_limit_w"),
+        ({"clock_hz": 1}, "clock_hz"),
+        ({"grid": "x"}, "grid"),
+    ):
+        response = client.request("POST", PATH, json=model | change)
+        assert [item["field"] for item in response.json()["errors"]] == [field]

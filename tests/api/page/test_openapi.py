@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kernelcast.api.browse import measurements, nights
 from kernelcast.api.browse import measurements_wire as measured
-from kernelcast.api.compare import devices, estimate_request, sweep
+from kernelcast.api.compare import best_cap, devices, estimate_request, sweep
 from kernelcast.api.page.openapi import document_parts
 from kernelcast.api.predict import llm, mlir
 from kernelcast.api.predict.open_inference.models import EXTENSIONS, OUTPUTS, inputs_of
@@ -15,6 +15,7 @@ from kernelcast.api.transport import bodies
 from kernelcast.features.kernel import MAX_DIM, MAX_THREADS
 from kernelcast.features.spec_io.json_schema import coverage_schema
 from kernelcast.features.spec_io.reading import MAX_TEXT
+from kernelcast.models.predict import carbon
 from kernelcast.workloads.architectures.step import MAX_TOKENS
 from kernelcast.workloads.compare import rank as ranking
 from kernelcast.workloads.compare import sweep as swept
@@ -52,6 +53,10 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("ModelRequest/properties/launch_s/maximum", MAX_LAUNCH_S),
         ("LlmPredictRequest/properties/concurrency/anyOf/1/maxItems", llm.MAX_LOADS),
         ("LlmFleetRequest/properties/sizes/maxItems", llm.MAX_FLEET_SIZES),
+        ("BestCapRequest/properties/kernels/maxItems", best_cap.MAX_CAP_KERNELS),
+        ("EstimateRequest/properties/grid/anyOf/1/maximum", carbon.MAX_G_PER_KWH),
+        ("EstimateRequest/properties/electricity_price/maximum", carbon.MAX_ELECTRICITY_PRICE),
+        ("EstimateRequest/properties/pue/maximum", carbon.MAX_PUE),
         ("CompareRequest/properties/devices/maxItems", bodies.MAX_DEVICES),
         ("CompareRequest/properties/price_per_hour/additionalProperties/maximum", MAX_PRICE),
         ("LlmPredictRequest/properties/speculate/maximum", MAX_GUESSES),

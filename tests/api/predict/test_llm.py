@@ -203,3 +203,22 @@ def test_a_model_is_warmed_up_once_and_not_beside_readers(monkeypatch: pytest.Mo
     busy = LlmAnswers()
     busy._has_readers = True
     busy.warm_up(loaded)
+
+
+def test_services_and_plans_have_footprints_and_limits(client: Any) -> None:
+    grid = {"grid": 100, "electricity_price": 0.2}
+    usual, answer = ask(client, "predict", PREDICT).json(), ask(client, "predict", PREDICT | grid).json()
+    assert "footprint_per_request" not in usual
+    for name, energy_j in (
+        ("footprint_per_request", answer["energy_per_request_j"]["value"]),
+        ("footprint_per_million_tokens", 1e6 * answer["energy_per_token_j"]["value"]),
+    ):
+        assert answer[name]["carbon_g"]["value"] == pytest.approx(100 * energy_j / 3.6e6)
+    plan = PLAN | {"devices": ["h100-sxm"], "weights": ["bf16"], "power_limit_w": 300} | grid
+    for choice in ask(client, "plan", plan).json()["choices"]:
+        assert choice["service"]["power_w"]["upper"] <= 300
+        assert choice["service"]["footprint_per_request"]["electricity_cost"]["value"] > 0
+    for name, body in (("plan", PLAN), ("fleet", FLEET)):
+        problem = ask(client, name, body | {"power_limit_w": 5000}).json()["errors"][0]
+        assert problem["field"] == "power_limit_w"
+    assert ask(client, "predict", PREDICT | {"pue": 2}).json()["errors"][0]["field"] == "pue"

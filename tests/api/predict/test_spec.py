@@ -133,3 +133,18 @@ def test_a_setting_that_cannot_be_is_refused_by_name(client, gemm, change, field
     (problem,) = alone.json()["errors"]
     assert (problem["field"], of_batch["field"]) == (field, f"requests[1].{field}")
     assert words in problem["detail"]
+
+
+def test_a_spec_may_say_where_its_electricity_is_from(client, gemm):
+    usual = client.post(gemm).json()
+    assert "footprint" not in usual
+    grid = {"grid": "de", "electricity_price": 0.25, "pue": 1.2}
+    answer = client.post(gemm | grid).json()
+    carbon_g, energy_j = answer["footprint"]["carbon_g"], usual["energy_j"]
+    assert carbon_g == pytest.approx({end: 1.2 * 344 * energy_j[end] / 3.6e6 for end in energy_j})
+    assert answer["footprint"]["electricity_cost"]["value"] == pytest.approx(1.2 * 0.25 * energy_j["value"] / 3.6e6)
+    batch = client.post({"requests": [gemm, gemm | grid]}).json()["predictions"]
+    assert batch == [usual, answer]
+    (problem,) = client.post({"requests": [gemm, gemm | {"grid": "germny"}]}).json()["errors"]
+    assert problem["field"] == "requests[1].grid"
+    assert "de (Germany)" in problem["detail"]

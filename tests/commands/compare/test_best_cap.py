@@ -63,3 +63,10 @@ def test_what_cannot_be_answered_is_said(run, args, words):
     done = run("best-cap", *args)
     assert done.code == 2
     assert words in done.err
+
+
+def test_the_curves_are_drawn_to_a_file(run, tmp_path):
+    ask = ("best-cap", "--time-s", 312, "--power-w", 241, "--device", "a40", "--out")
+    assert run(*ask, tmp_path / "curve.svg").code == 0
+    assert (tmp_path / "curve.svg").read_text().startswith("<svg xmlns")
+    assert "written as an .svg, got curve.pdf" in run(*ask, tmp_path / "curve.pdf").err

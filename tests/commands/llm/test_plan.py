@@ -61,3 +61,20 @@ def test_a_device_without_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[
     prices.write_text("h100-sxm: 2.5\n")
     assert main([*ASK, "--price", str(prices)]) == 2
     assert "nvidia-l40s" in capsys.readouterr().err
+
+
+def test_plans_under_a_limit_have_their_footprint(capsys: pytest.CaptureFixture[str]) -> None:
+    ask = [*ASK[:4], "h100-sxm", *ASK[5:], "--weights", "bf16", "--power-limit-w", "300", "--grid", "fr"]
+    assert main([*ask, "--json"]) == 0
+    for choice in json.loads(capsys.readouterr().out)["choices"]:
+        service = choice["service"]
+        assert service["power_w"]["upper"] <= 300
+        per_million_g = service["footprint_per_million_tokens"]["carbon_g"]["value"]
+        assert per_million_g == pytest.approx(1e6 * 44 * service["energy_per_token_j"]["value"] / 3.6e6)
+        assert "set every GPU to 300 W before it starts, as by nvidia-smi" in choice["notes"]
+    assert main([*ask]) == 0
+    shown = capsys.readouterr().out
+    assert "least cost per token, a million tokens: " in shown
+    assert "France, 44 g CO2e per kWh" in shown
+    assert main([*ask, "--power-limit-w", "5000"]) == 2
+    assert "above its own limit" in capsys.readouterr().err

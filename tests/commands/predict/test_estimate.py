@@ -170,3 +170,39 @@ def test_options_of_pictures_prices_and_programs(run, fake, config, options, err
     done = run("estimate", config, *PREFILL, *options)
     assert done.code == 2
     assert error in done.err
+
+
+def test_a_step_under_a_limit_and_its_footprint(run, config):
+    ask = ("estimate", config, "--train", "1024", "--batch", "8", "--device", "h100-sxm")
+    usual, limited = (
+        json.loads(run(*ask, *options, "--json").out)["estimates"][0]
+        for options in ((), ("--power-limit-w", "200", "--grid", "de", "--pue", "1.5", "--tp", "1"))
+    )
+    assert limited["latency_s"]["value"] > usual["latency_s"]["value"]
+    assert limited["energy_j"]["value"] < usual["energy_j"]["value"]
+    carbon_g = limited["footprint"]["carbon_g"]["value"]
+    assert carbon_g == pytest.approx(1.5 * 344 * limited["energy_j"]["value"] / 3.6e6)
+    done = run(*ask, "--grid", "de", "--electricity-price", "0.3")
+    for words in (
+        "a step: ",
+        "a million tokens: ",
+        "CO2e",
+        "for electricity",
+        "Germany, 344 g CO2e per kWh (Ember",
+        "PUE 1",
+    ):
+        assert words in done.out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--power-limit-w", "5"), "below what it draws"),
+        (("--clock-hz", "1e10"), "above its boost clock"),
+        (("--power-limit-w", "300", "--device", "amd-epyc-9654"), "is a CPU"),
+        (("--grid", "germny"), "nearest are de (Germany)"),
+        (("--electricity-price", "-1"), "electricity_price must be"),
+    ],
+)
+def test_settings_and_grids_that_cannot_be_are_refused(run, fake, config, options, words):
+    assert words in run("estimate", config, *PREFILL, *options).error

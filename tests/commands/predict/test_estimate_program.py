@@ -147,3 +147,24 @@ def test_without_torch_a_captured_program_is_priced(script, tmp_path):
     done = subprocess.run([sys.executable, "-P", "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "aten.mm" in done.stdout
+
+
+def test_a_program_under_a_limit_and_its_footprint(run, script):
+    def total(*options):
+        done = run("estimate", f"{script}:step", "--device", "h100-sxm", *options, "--json")
+        assert done.code == 0, done.err
+        (item,) = json.loads(done.out)["totals"].values()
+        return item
+
+    usual, slow = total(), total("--clock-hz", "4e8", "--grid", "380")
+    assert slow["kernels_s"] > 1.2 * usual["kernels_s"]
+    carbon_g = slow["footprint"]["carbon_g"]["value"]
+    assert carbon_g == pytest.approx(380 * slow["energy_j"]["value"] / 3.6e6)
+    assert "footprint" not in usual
+    done = run("estimate", f"{script}:step", "--device", "h100-sxm", "--electricity-price", "0.3")
+    assert "a run on nvidia-h100-sxm-80gb: " in done.out
+    assert "for electricity" in done.out
+    assert (
+        "above its own limit"
+        in run("estimate", f"{script}:step", "--device", "h100-sxm", "--power-limit-w", "900").error
+    )

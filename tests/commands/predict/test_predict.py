@@ -197,3 +197,12 @@ def test_a_setting_that_cannot_be_is_refused(run, fake, options, words):
     done = run("predict", *what, *options)
     assert done.code == 2
     assert words in done.err
+
+
+def test_a_kernel_s_footprint(run, fake):
+    done = run("predict", *GEMM, "--device", "h100-sxm", "--grid", "poland", "--electricity-price", "0.2")
+    assert "one run: " in done.out
+    assert "Poland, 615 g CO2e per kWh" in done.out
+    answer = json.loads(run("predict", *GEMM, "--device", "h100-sxm", "--grid", "pl", "--json").out)
+    assert answer["footprint"]["carbon_g"]["upper"] == pytest.approx(615 * answer["energy_j"]["upper"] / 3.6e6)
+    assert "go with one kernel" in run("predict", "--table", "x.csv", "--out", "y.csv", "--grid", "pl").err

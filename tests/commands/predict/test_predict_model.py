@@ -167,3 +167,10 @@ def test_boards_may_be_set_to_a_limit(run, tmp_path):
     assert same == usual
     assert limited["latency_s"]["value"] > 1.1 * usual["latency_s"]["value"]
     assert limited["power_w"]["value"] == pytest.approx(400, rel=1e-3)
+
+
+def test_the_footprint_of_a_model(run, fake, written):
+    ask = ("predict-model", written([PROJECTION, SCORES]), "--device", "h100-sxm", "--grid", "us", "--pue", "1.2")
+    assert "one run: " in run(*ask).out
+    (answer,) = json.loads(run(*ask, "--json").out)["answers"]
+    assert answer["footprint"]["carbon_g"]["value"] == pytest.approx(1.2 * 384 * answer["energy_j"]["value"] / 3.6e6)

@@ -113,3 +113,13 @@ def test_the_functions_of_the_package() -> None:
     assert answer.question.cost_unit == "price"
     with pytest.raises(SpecError, match="say what load there is"):
         kernelcast.llm_predict("meta-llama/Llama-3.1-8B", "h100", **lengths)
+
+
+def test_a_lower_limit_fits_more_replicas_into_a_budget(service: ServingPredictor, ask: Any) -> None:
+    usual, limited = (
+        plan_service(service, ask(power_budget_w=700.0, weights=["bf16"], **setting))
+        for setting in ({}, {"power_limit_w": 300})
+    )
+    most = [next(item for item in answer.choices if item.aim == "throughput").service for answer in (usual, limited)]
+    assert most[1].throughput_tok_s.value > most[0].throughput_tok_s.value
+    assert all(choice.service.request.setting == limited.question.setting for choice in limited.choices)

@@ -62,3 +62,16 @@ def test_prices_are_read_by_any_name(tmp_path: Path) -> None:
     assert read_prices(path, catalogue()) == {"nvidia-h100-sxm-80gb": 2.5, "nvidia-l40s": 1.0}
     with pytest.raises(SpecError, match="cannot read"):
         read_prices(tmp_path / "none.yaml", catalogue())
+
+
+@pytest.mark.parametrize(
+    ("devices", "setting", "words"),
+    [
+        (("h100-sxm",), {"power_limit_w": 5}, "give 117 to 700 W"),
+        (("h100-sxm", "l40s"), {"power_limit_w": 500}, "500 W for nvidia-l40s, above its own limit"),
+        (("h100-sxm",), {"clock_hz": 1e10}, "above its boost clock"),
+    ],
+)
+def test_every_device_can_be_set_so(ask: Any, devices: tuple[str, ...], setting: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        ask(devices=devices, **setting)

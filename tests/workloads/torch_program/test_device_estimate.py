@@ -1,0 +1,95 @@
+"""A program on boards under a power limit or a locked clock: kernels follow it, hosts and links do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import kernelcast
+import kernelcast.torch
+import pytest
+import torch
+import torch.distributed as dist
+from kernelcast.features.errors import SpecError
+from kernelcast.models.predict.predictor import ArtifactPredictor
+from kernelcast.workloads.torch_program.run import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore::Warning:torch")
+H100 = "nvidia-h100-sxm-80gb"
+
+
+@pytest.fixture
+def eight_ranks() -> Iterator[None]:
+    """A process group of eight in which nothing is sent."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+def products() -> None:
+    x = torch.empty(8192, 8192, dtype=torch.bfloat16)
+    for _ in range(20):
+        x = x @ x
+
+
+def test_a_limit_takes_time_and_saves_energy(recorded: Callable[..., Run]) -> None:
+    usual, same, limited, slow = (
+        recorded(products, "h100-sxm", **setting).totals[H100]
+        for setting in ({}, {"power_limit_w": 700}, {"power_limit_w": 400}, {"clock_hz": 1.2e9})
+    )
+    assert same == usual
+    for item in (limited, slow):
+        assert item.latency_s.value > 1.1 * usual.latency_s.value
+        assert item.energy_j.value < 0.9 * usual.energy_j.value
+        assert item.energy_j.lower < item.energy_j.value < item.energy_j.upper
+    assert limited.power_w.upper <= 400 * (1 + 1e-9)
+
+
+def test_savings_are_those_under_the_limit(recorded: Callable[..., Run]) -> None:
+    usual, limited = (
+        recorded(products, "h100-sxm", **setting).answers.savings[H100] for setting in ({}, {"power_limit_w": 300})
+    )
+    assert [item.kind for item in limited] == [item.kind for item in usual]
+    assert limited[0].saved_s.value > usual[0].saved_s.value
+
+
+def test_what_waits_for_its_host_loses_nothing(recorded: Callable[..., Run]) -> None:
+    def small() -> None:
+        x = torch.empty(64, 64)
+        for _ in range(50):
+            x = x + 1
+
+    usual, slow = (recorded(small, "h100-sxm", **setting).totals[H100] for setting in ({}, {"clock_hz": 1.2e9}))
+    assert slow.bound_by == "host"
+    assert slow.latency_s.value == usual.latency_s.value
+
+
+def test_collectives_do_not_follow_the_clock(eight_ranks: None, recorded: Callable[..., Run]) -> None:
+    def program() -> None:
+        products()
+        dist.all_reduce(torch.empty(8192, 8192))
+
+    usual, slow = (recorded(program, "h100-sxm", **setting).totals[H100] for setting in ({}, {"clock_hz": 1e9}))
+    times = [{share.name: share.latency_s for share in item.by_operator} for item in (usual, slow)]
+    assert times[0]["c10d.allreduce_"] == times[1]["c10d.allreduce_"]
+    assert times[1]["aten.mm"] > 1.3 * times[0]["aten.mm"]
+    assert slow.power_w.value < usual.power_w.value
+
+
+@pytest.mark.parametrize(
+    ("devices", "setting", "words"),
+    [
+        (("h100-sxm",), {"power_limit_w": 5}, "below what it draws with nothing to compute; give 117 to 700 W"),
+        (("h100-sxm", "l40s"), {"power_limit_w": 600}, "600 W for nvidia-l40s, above its own limit"),
+        (("h100-sxm",), {"clock_hz": 1200}, "1200 MHz are 1.2e9"),
+        (("h100-sxm",), {"power_limit_w": "400"}, "must be a positive number"),
+        (("h100-sxm", "amd-epyc-9654"), {"power_limit_w": 400}, "is a CPU, whose power is not measured"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(
+    predictor: ArtifactPredictor, devices: tuple[str, ...], setting: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SpecError, match=words):
+        kernelcast.torch.estimate(*devices, model=predictor, **setting)
