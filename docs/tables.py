@@ -1,6 +1,6 @@
-"""Writes docs/families.md, docs/devices.md and docs/modules.md from the objects they describe.
+"""Writes docs/families.md, docs/devices.md, docs/modules.md and the table of docs/carbon.md from the objects they describe.
 
-Run `.venv/bin/python docs/tables.py` after adding a family, a device or a module; a test fails while the pages are out of date.
+Run `.venv/bin/python docs/tables.py` after adding any of them; a test fails while a page is out of date.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernelcast.features.device import Catalogue, Device
 from kernelcast.features.kernel import KernelFamily, families
+from kernelcast.models.predict.carbon import grids
 
 HERE = Path(__file__).parent
 ROOMS = (
@@ -51,6 +52,18 @@ def devices_page() -> str:
         "short name",
     )
     return "\n".join([head, _table(columns, (_row(device) for device in Catalogue()))])
+
+
+def carbon_page() -> str:
+    """The whole of docs/carbon.md, of which the table of grids is written."""
+    text, heading, _ = (HERE / "carbon.md").read_text(encoding="utf-8").partition("## Grids\n")
+    (source,) = {grid.source.rpartition(", of ")[0] for grid in grids().values()}
+    about = (
+        f"Emissions of electricity over the lifetime of what generates it ({source}, CC BY 4.0, rounded), written by "
+        "`docs/tables.py`. A name or a title, in any case, is taken.\n"
+    )
+    rows = ((f"`{grid.name}`", grid.title, f"{grid.g_per_kwh:g}", grid.source[-4:]) for grid in grids().values())
+    return "\n".join([text + heading, about, _table(("name", "grid", "g CO2e per kWh", "year"), rows)])
 
 
 def modules_page() -> str:
@@ -116,4 +129,5 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 if __name__ == "__main__":
     (HERE / "families.md").write_text(families_page(), encoding="utf-8")
     (HERE / "devices.md").write_text(devices_page(), encoding="utf-8")
+    (HERE / "carbon.md").write_text(carbon_page(), encoding="utf-8")
     (HERE / "modules.md").write_text(modules_page(), encoding="utf-8")
