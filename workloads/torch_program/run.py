@@ -57,10 +57,11 @@ class Run:
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
         from .record.data_parallel import data_parallel, resized_storages, without_propagation
-        from .record.launcher import data_not_recorded
+        from .record.fused import as_on_gpus, causal_masks
+        from .record.launcher import data_not_recorded, scalers_work
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
-        from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here, fused_attention
+        from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
         outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, FakeTensorMode)]
@@ -77,8 +78,10 @@ class Run:
             stack.enter_context(resized_storages(recorder))
             stack.enter_context(without_propagation(recorder))
             stack.enter_context(data_not_recorded(recorder))
+            stack.enter_context(causal_masks())
+            stack.enter_context(scalers_work(recorder))
             if self.has_gpu:
-                stack.enter_context(fused_attention())
+                stack.enter_context(as_on_gpus())
             if not torch.accelerator.is_available():
                 stack.enter_context(autocast_here())
             stack.enter_context(fake)

@@ -27,7 +27,8 @@ def run_script(path: Path, function: str, run: Run) -> Run:
     import_torch()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from .record.launcher import launcher
+    from .record.fused import causal_masks
+    from .record.launcher import launcher, scalers_work
     from .record.restore import conversions
     from .record.substitutes import AsOnDevice
 
@@ -36,6 +37,8 @@ def run_script(path: Path, function: str, run: Run) -> Run:
         with (
             conversions(put_back=False),
             AsOnDevice(None, gpu=run.has_gpu),
+            causal_masks(),
+            scalers_work(None),
             _sentences(f"{path} cannot be loaded", path),
         ):
             module = _load(path)

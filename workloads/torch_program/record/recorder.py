@@ -28,7 +28,7 @@ from ..operation import (
     TensorInfo,
     UnknownValueError,
 )
-from .collectives import of_collective
+from .arguments import named_arguments
 from .modules import ModulePaths
 
 _NOT_RECORDED = frozenset({"prim", "profiler"})
@@ -86,8 +86,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._hooks: list[Any] = []
         self._entered: set[int] = set()
         self._parts: set[torch.nn.Module] = set()
-        # What a program moves to a device that is not here stays where it is; storages tell what would be there.
-        self._on_device: set[int] = set()
+        self._places = _Places(self.recording.roles)
 
     def start(self) -> None:
         """Follow which module runs; the mode itself is entered more than once in a run."""
@@ -127,19 +126,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def host_copy(self, tensor: torch.Tensor, *, to_device: bool) -> None:
         """A tensor goes from the host to a device, or back; nothing moves where it is there. Weights are on the device."""
         info = self._info(self._fake_of(tensor, tensor.is_meta))
-        if self._is_on_device(info) != to_device:
-            self.recording.operations.append(
-                Operation("host.copy", {}, (info,), (info,), module=self._modules.now()[0], phase=self._phase())
-            )
+        if self._places.is_on_device(info) != to_device:
+            self._note_host_copy(info, info)
         if to_device:
-            self._on_device.add(info.storage)
+            self._places.put.add(info.storage)
+
+    def _note_host_copy(self, source: TensorInfo, target: TensorInfo) -> None:
+        note = Operation("host.copy", {}, (source,), (target,), module=self._modules.now()[0], phase=self._phase())
+        self.recording.operations.append(note)
 
     def place(self, tensor: torch.Tensor) -> None:
         """A tensor was made on a device."""
-        self._on_device.add(self._storages.number(tensor))
-
-    def _is_on_device(self, info: TensorInfo) -> bool:
-        return info.storage in self._on_device or self.recording.roles.get(info.storage) == WEIGHTS
+        self._places.put.add(self._storages.number(tensor))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = str(func._overloadpacket)
@@ -149,22 +147,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _LIFTS:
             # A tensor written down in the program: the fake mode keeps its value, as long as that stays known.
             return _answer(func, args, kwargs)
-        tensors: list[torch.Tensor] = []
-        _collect((*args, *kwargs.values()), tensors)
+        tensors = _collected((*args, *kwargs.values()))
         on_meta = any(_is_on_meta(tensor) for tensor in tensors)
         fakes = {id(tensor): self._fake_of(tensor, on_meta) for tensor in tensors}
         fake_args = _exchanged(args, fakes)
         fake_kwargs = {name: _exchanged(value, fakes) for name, value in kwargs.items()}
         inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in tensors}
+        if name == "aten.copy_" and self._places.differ(*(inputs[id(tensor)] for tensor in args[:2])):
+            self._note_host_copy(inputs[id(args[1])], inputs[id(args[0])])
+            return _answer(func, fake_args, fake_kwargs)
         came = len(self.recording.operations)
         module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
         result = _answer(func, fake_args, fake_kwargs)
-        results: list[torch.Tensor] = []
-        _collect((result,), results)
-        outputs = tuple(self._info(tensor, came) for tensor in results)
+        outputs = tuple(self._info(tensor, came) for tensor in _collected((result,)))
         known = {info.storage for info in inputs.values()}
-        if any(map(self._is_on_device, inputs.values())):
-            self._on_device.update(info.storage for info in outputs)
+        if any(map(self._places.is_on_device, inputs.values())):
+            self._places.put.update(info.storage for info in outputs)
         changes = func._schema.is_mutable
         # Schemas of collectives do not say that they write.
         may_be_view = not changes and func.namespace == "aten" and bool(outputs)
@@ -174,14 +172,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         if not outputs and changes:
             # Operators on lists that work in place return nothing. Fused optimisers write gradients only to unscale them.
-            written: list[torch.Tensor] = []
             mutable = [argument.is_write and argument.name != "grads" for argument in func._schema.arguments]
-            _collect((value for value, is_written in zip(args, mutable, strict=False) if is_written), written)
+            written = _collected(value for value, is_written in zip(args, mutable, strict=False) if is_written)
             outputs = tuple(inputs[id(tensor)] for tensor in written)
         self.recording.operations.append(
             Operation(
                 name=name,
-                arguments=of_collective(func, _named(func, args, kwargs, inputs)),
+                arguments=named_arguments(func, args, kwargs, inputs),
                 inputs=tuple(inputs[id(tensor)] for tensor in tensors),
                 outputs=outputs,
                 flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
@@ -239,7 +236,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         parts = [part for part in module.modules() if part not in self._parts]
         self._parts.update(parts)
         for parameter in (parameter for part in parts for parameter in part.parameters(recurse=False)):
-            if _is_wrapper(type(parameter.data)):
+            if _is_wrapper(type(parameter)):
                 self.leaves.setdefault(id(parameter), (parameter, parameter.grad))
                 self.label_own([parameter], WEIGHTS)
 
@@ -291,22 +288,25 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         ) from error
 
 
-def _named(
-    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Mapping[int, TensorInfo]
-) -> dict[str, Any]:
-    """The arguments of a call by the names of the schema, tensors as what is written down of them."""
+class _Places:
+    """Which storages would be on a device: what a program moves to one that is not here stays where it is.
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return tuple(plain(item) for item in value)
-        return inputs[id(value)] if isinstance(value, torch.Tensor) else value
+    Attributes:
+        put: Storages that were put there, or come of what is there.
+    """
 
-    return {name: plain(value) for name, value in [*zip(_names(func), args, strict=False), *kwargs.items()]}
+    def __init__(self, roles: Mapping[int, str]) -> None:
+        self._roles = roles
+        self.put: set[int] = set()
 
+    def is_on_device(self, tensor: TensorInfo) -> bool:
+        """Whether a tensor is there; weights are."""
+        return tensor.storage in self.put or self._roles.get(tensor.storage) == WEIGHTS
 
-@cache
-def _names(func: Any) -> tuple[str, ...]:
-    return tuple(argument.name for argument in func._schema.arguments)
+    def differ(self, target: TensorInfo, source: TensorInfo) -> bool:
+        """Whether one of two tensors was put on a device and the other is not there."""
+        there = {self.is_on_device(tensor) for tensor in (target, source)}
+        return len(there) == 2 and any(tensor.storage in self.put for tensor in (target, source))
 
 
 class _Storages:
@@ -348,13 +348,15 @@ class _Storages:
             del self._numbers[address]
 
 
-def _collect(values: Iterable[Any], tensors: list[torch.Tensor]) -> None:
-    """Add the tensors among values and in their lists; schemas of operators nest no deeper than these."""
+def _collected(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among values and in their lists; schemas of operators nest no deeper than these."""
+    tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
         elif isinstance(value, list | tuple):
-            _collect(value, tensors)
+            tensors += _collected(value)
+    return tensors
 
 
 def _exchanged(value: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
