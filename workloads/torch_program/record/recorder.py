@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +18,6 @@ from ..operation import (
     BACKWARD,
     FORWARD,
     GRADIENTS,
-    INPUTS,
     OPTIMIZER,
     WEIGHTS,
     Operation,
@@ -30,6 +27,7 @@ from ..operation import (
 )
 from .arguments import named_arguments
 from .modules import ModulePaths
+from .stand_ins import StandIns, is_on_meta, line
 
 _NOT_RECORDED = frozenset({"prim", "profiler"})
 _FREE = frozenset({
@@ -57,8 +55,6 @@ _ATTENTION_FLOPS: Mapping[str, Callable[..., int]] = {
 }
 """Counted as PyTorch counts the fused attention of GPUs; it leaves out that of CPUs."""
 
-_INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The mode that sees every operator below autograd, writes it down and hands it on to the fake mode below it.
@@ -81,12 +77,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.in_optimizer = self.is_paused = False
         self._modules = ModulePaths(self._enter_module)
-        self._storages = _Storages(self.recording)
-        self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tensors = StandIns(fake, self.recording)
         self._hooks: list[Any] = []
         self._entered: set[int] = set()
         self._parts: set[torch.nn.Module] = set()
-        self._places = _Places(self.recording.roles)
 
     def start(self) -> None:
         """Follow which module runs; the mode itself is entered more than once in a run."""
@@ -116,20 +110,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def label(self, tensors: Iterable[torch.Tensor], role: str) -> None:
         """Say what the storages of tensors hold."""
         for tensor in tensors:
-            self.recording.roles[self._storages.number(tensor)] = role
+            self.recording.roles[self._tensors.storages.number(tensor)] = role
 
     def label_own(self, tensors: Iterable[torch.Tensor], role: str) -> None:
         """The same of tensors that may be the user's own, which fake ones stand for, or the part here of ones spread out."""
         parts = [getattr(tensor, "_local_tensor", tensor) for tensor in tensors]
-        self.label([self._fake_of(part, part.is_meta) for part in parts], role)
+        self.label([self._tensors.identity(part) for part in parts], role)
 
     def host_copy(self, tensor: torch.Tensor, *, to_device: bool) -> None:
         """A tensor goes from the host to a device, or back; nothing moves where it is there. Weights are on the device."""
-        info = self._info(self._fake_of(tensor, tensor.is_meta))
-        if self._places.is_on_device(info) != to_device:
+        info = self._tensors.info(self._tensors.identity(tensor))
+        if self._tensors.places.is_on_device(info) != to_device:
             self._note_host_copy(info, info)
         if to_device:
-            self._places.put.add(info.storage)
+            self._tensors.places.put.add(info.storage)
 
     def _note_host_copy(self, source: TensorInfo, target: TensorInfo) -> None:
         note = Operation("host.copy", {}, (source,), (target,), module=self._modules.now()[0], phase=self._phase())
@@ -137,7 +131,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def place(self, tensor: torch.Tensor) -> None:
         """A tensor was made on a device."""
-        self._places.put.add(self._storages.number(tensor))
+        self._tensors.places.put.add(self._tensors.storages.number(tensor))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = str(func._overloadpacket)
@@ -148,21 +142,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # A tensor written down in the program: the fake mode keeps its value, as long as that stays known.
             return _answer(func, args, kwargs)
         tensors = _collected((*args, *kwargs.values()))
-        on_meta = any(_is_on_meta(tensor) for tensor in tensors)
-        fakes = {id(tensor): self._fake_of(tensor, on_meta) for tensor in tensors}
-        fake_args = _exchanged(args, fakes)
-        fake_kwargs = {name: _exchanged(value, fakes) for name, value in kwargs.items()}
-        inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in tensors}
-        if name == "aten.copy_" and self._places.differ(*(inputs[id(tensor)] for tensor in args[:2])):
+        for tensor in tensors:
+            self._notice(tensor)
+        inputs = {id(tensor): self._tensors.info(self._tensors.identity(tensor)) for tensor in tensors}
+        if name == "aten.copy_" and self._tensors.places.differ(*(inputs[id(tensor)] for tensor in args[:2])):
             self._note_host_copy(inputs[id(args[1])], inputs[id(args[0])])
-            return _answer(func, fake_args, fake_kwargs)
+            return self._answered(func, args, kwargs, tensors)[2]
         came = len(self.recording.operations)
         module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
-        result = _answer(func, fake_args, fake_kwargs)
-        outputs = tuple(self._info(tensor, came) for tensor in _collected((result,)))
+        called, named, result = self._answered(func, args, kwargs, tensors)
+        outputs = tuple(self._tensors.info(tensor, came) for tensor in _collected((result,)))
         known = {info.storage for info in inputs.values()}
-        if any(map(self._places.is_on_device, inputs.values())):
-            self._places.put.update(info.storage for info in outputs)
+        if any(map(self._tensors.places.is_on_device, inputs.values())):
+            self._tensors.places.put.update(info.storage for info in outputs)
         changes = func._schema.is_mutable
         # Schemas of collectives do not say that they write.
         may_be_view = not changes and func.namespace == "aten" and bool(outputs)
@@ -181,7 +173,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 arguments=named_arguments(func, args, kwargs, inputs),
                 inputs=tuple(inputs[id(tensor)] for tensor in tensors),
                 outputs=outputs,
-                flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
+                flops=float(_flops(name, func, called, named, result)),
                 module=module,
                 phase=self._phase(),
                 pointwise=torch.Tag.pointwise in func.tags,
@@ -190,26 +182,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         return result
 
-    def _fake_of(self, tensor: torch.Tensor, on_meta: bool) -> torch.Tensor:
-        """The fake tensor that stands for one; on the meta device where another tensor of the call is there."""
-        self._notice(tensor)
-        is_ours = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake
-        if is_ours and not (on_meta and not _is_on_meta(tensor)):
-            return tensor
-        key = (id(tensor), on_meta)
-        if key not in self._fakes:
-            if on_meta or isinstance(tensor, FakeTensor):
-                device = "meta" if on_meta else tensor.device
-                with _disable_current_modes(), self.fake:
-                    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
-            else:
-                fake = self.fake.from_tensor(tensor)
-            # The tensor is kept with it, so that its address is not another's.
-            self._fakes[key] = (tensor, fake)
-            if not is_ours:
-                role = WEIGHTS if isinstance(tensor, torch.nn.Parameter) else INPUTS
-                self.recording.roles.setdefault(self._storages.number(fake), role)
-        return self._fakes[key][1]
+    def _answered(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+        """A call with what stands for its tensors: its arguments and its result."""
+        on_meta = any(map(is_on_meta, tensors)) if tensors else _makes_on_meta(kwargs)
+
+        def exchanged(*, plain: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            stand_ins = {id(each): self._tensors.called(each, on_meta=on_meta, plain=plain) for each in tensors}
+            return _exchanged(args, stand_ins), {name: _exchanged(value, stand_ins) for name, value in kwargs.items()}
+
+        if on_meta:
+            called, named = exchanged(plain=True)
+            # What is on the meta device needs no fake mode, which takes several times as long. That knows more operators, and
+            # says why it has no answer.
+            with suppress(RuntimeError), fake_tensor.unset_fake_temporarily():
+                return called, named, func(*called, **named)
+        called, named = exchanged(plain=False)
+        return called, named, _answer(func, called, named)
 
     def _notice(self, tensor: torch.Tensor) -> None:
         """Keep what a step changes of a leaf: its gradient, which is put back afterwards."""
@@ -217,8 +207,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         self.leaves[id(tensor)] = (tensor, tensor.grad)
         self._hooks.append(tensor.register_post_accumulate_grad_hook(self._label_gradient))  # type: ignore[no-untyped-call]
-        if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake and isinstance(tensor, torch.nn.Parameter):
-            self.label([tensor], WEIGHTS)
 
     def _label_gradient(self, leaf: torch.Tensor) -> None:
         if leaf.grad is not None:
@@ -229,7 +217,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._entered.add(id(module))
             self._keep_parts(module)
         for buffer in module.buffers(recurse=False):
-            self.label([self._fake_of(buffer, buffer.is_meta)], WEIGHTS)
+            self.label([self._tensors.identity(buffer)], WEIGHTS)
 
     def _keep_parts(self, module: torch.nn.Module) -> None:
         """Parameters spread over ranks are weights by their part here, and their gradients are put back as those of others."""
@@ -242,16 +230,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage was freed or filled again in place, as those of gathered parameters are."""
-        self._storages.forget(storage)
-
-    def _info(self, tensor: torch.Tensor, came: int = 0) -> TensorInfo:
-        return TensorInfo(
-            shape=tuple(int(size) for size in tensor.shape),
-            strides=tuple(int(stride) for stride in tensor.stride()),
-            dtype=str(tensor.dtype).removeprefix("torch."),
-            itemsize_b=tensor.dtype.itemsize,
-            storage=self._storages.number(tensor, came),
-        )
+        self._tensors.storages.forget(storage)
 
     def _phase(self) -> str:
         if self.in_optimizer:
@@ -269,14 +248,14 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return func(*args, **kwargs)
     except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
         raise UnknownValueError(
-            f"{_line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
+            f"{line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
             "leave out what depends on values (`if` and `while` on a tensor, boolean masks as an index), or "
             "estimate the part before and the part behind it",
             field="program",
         ) from error
     except (fake_tensor.UnsupportedOperatorException, NotImplementedError) as error:
         raise SpecError(
-            f"{_line()} calls {func.name()}, which does not say the shape of its result without running; register one with "
+            f"{line()} calls {func.name()}, which does not say the shape of its result without running; register one with "
             f"torch.library.register_fake('{func.name().split('.')[0]}')",
             field="program",
         ) from error
@@ -284,68 +263,8 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func.namespace in _BUILT_IN:
             raise
         raise SpecError(
-            f"{_line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
+            f"{line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
         ) from error
-
-
-class _Places:
-    """Which storages would be on a device: what a program moves to one that is not here stays where it is.
-
-    Attributes:
-        put: Storages that were put there, or come of what is there.
-    """
-
-    def __init__(self, roles: Mapping[int, str]) -> None:
-        self._roles = roles
-        self.put: set[int] = set()
-
-    def is_on_device(self, tensor: TensorInfo) -> bool:
-        """Whether a tensor is there; weights are."""
-        return tensor.storage in self.put or self._roles.get(tensor.storage) == WEIGHTS
-
-    def differ(self, target: TensorInfo, source: TensorInfo) -> bool:
-        """Whether one of two tensors was put on a device and the other is not there."""
-        there = {self.is_on_device(tensor) for tensor in (target, source)}
-        return len(there) == 2 and any(tensor.storage in self.put for tensor in (target, source))
-
-
-class _Storages:
-    """Gives storages their numbers, and writes down when they come and go."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._numbers: dict[int, int] = {}
-
-    def number(self, tensor: torch.Tensor, came: int = 0) -> int:
-        """The number of a tensor's storage; a storage not seen before is one that comes now."""
-        if tensor.layout is not torch.strided:
-            raise SpecError(
-                f"{_line()} uses a tensor of layout {tensor.layout}, and only strided ones are priced; estimate a program with "
-                "dense tensors",
-                field="program",
-            )
-        storage = tensor.untyped_storage()
-        address = storage._cdata
-        if address not in self._numbers:
-            number = len(self._recording.lifetimes)
-            self._numbers[address] = number
-            self._recording.lifetimes[number] = (int(storage.nbytes()), came, None)
-            weakref.finalize(storage, self._goes, address, number).atexit = False
-        return self._numbers[address]
-
-    def forget(self, storage: torch.UntypedStorage) -> None:
-        """What a storage held is gone, and so was no weight that stays; what it holds next is another one."""
-        address = storage._cdata
-        if address in self._numbers:
-            self._recording.roles.pop(self._numbers[address], None)
-            self._goes(address, self._numbers[address])
-
-    def _goes(self, address: int, number: int) -> None:
-        size_b, came, went = self._recording.lifetimes[number]
-        if went is None:
-            self._recording.lifetimes[number] = (size_b, came, max(len(self._recording.operations), came + 1))
-        if self._numbers.get(address) == number:
-            del self._numbers[address]
 
 
 def _collected(values: Iterable[Any]) -> list[torch.Tensor]:
@@ -368,14 +287,16 @@ def _exchanged(value: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
     return value
 
 
+def _makes_on_meta(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call without tensors makes one on the meta device."""
+    device = kwargs.get("device")
+    return device is not None and torch.device(device).type == "meta"
+
+
 @cache
 def _is_wrapper(kind: type) -> bool:
     """Whether tensors of a type are made of others, on which they call operators themselves."""
     return not issubclass(kind, FakeTensor) and is_traceable_wrapper_subclass_type(kind)
-
-
-def _is_on_meta(tensor: torch.Tensor) -> bool:
-    return tensor.fake_device.type == "meta" if isinstance(tensor, FakeTensor) else tensor.is_meta
 
 
 def _flops(name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> float:
@@ -383,14 +304,3 @@ def _flops(name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
         return _ATTENTION_FLOPS[name](*args, **kwargs)
     formula = flop_registry.get(func._overloadpacket)
     return 0.0 if formula is None else formula(*args, **kwargs, out_val=result)
-
-
-def _line() -> str:
-    """The file and line of the user's program that is being run."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(("<", *_INSIDE)):
-            return f"{name}, line {frame.f_lineno},"
-        frame = frame.f_back  # type: ignore[assignment]
-    return "the program"

@@ -154,6 +154,11 @@ _FULL = frozenset({
 """Functions that run in fp32. Source of both: the host's lists in PyTorch's aten/src/ATen/autocast_mode.h."""
 
 
+def _no(*_: Any) -> bool:
+    """No mode is on. A mock would keep the tensors that it is called with."""
+    return False
+
+
 class MetaAutocast(TorchFunctionMode):
     """Casts floating tensors on the meta device where autocast is on; elsewhere PyTorch does it itself.
 
@@ -204,6 +209,6 @@ class MetaAutocast(TorchFunctionMode):
         """
         with ExitStack() as stack:
             for check in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
-                stack.enter_context(mock.patch.object(functional, check, return_value=False))
+                stack.enter_context(mock.patch.object(functional, check, _no))
             stack.enter_context(self)
             return func(*args, **kwargs)
