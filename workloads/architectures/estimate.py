@@ -259,7 +259,8 @@ def _notes(
         notes += facts.encoder.notes
     if facts.max_length is not None and step.longest > facts.max_length:
         notes.append(
-            f"sequences of {step.longest} positions are longer than the {facts.max_length} the model is made for"
+            f"sequences of {step.longest} positions are longer than the {facts.max_length} the model is made for "
+            "(max_position_embeddings): it runs as estimated, but what it generates there is not what it was trained on"
         )
     if collectives:
         sent_b = sum(item.size_b * item.count for item in collectives)
