@@ -170,8 +170,8 @@ def read_zamba2(config: Config, name: str) -> ModelFacts:
     adapters = [Linear((rank, 2 * inner), name="mlp_adapter")]
     if config.flag("use_shared_attention_adapter", False):
         adapters += [Linear((rank, 2 * hidden), 2 * hidden, f"{word}_adapter") for word in ("query", "key", "value")]
-    shared = (Shared(attention, share), Shared(Mlp(inner, activation="gelu"), share), *adapters)
-    parts: dict[str, tuple[Part, ...]] = {"mamba": (mamba,), "hybrid": (*shared, Linear((hidden,)), mamba)}
+    shared: tuple[Part, ...] = (Shared(attention, share), Shared(Mlp(inner, activation="gelu"), share))
+    parts: dict[str, tuple[Part, ...]] = {"mamba": (mamba,), "hybrid": (*shared, *adapters, Linear((hidden,)), mamba)}
     norms = {"mamba": 1, "hybrid": 4}  # Before attention two, as its input is twice as wide.
     return decoder_facts(config, name, hidden, group_layers((parts[kind], norms[kind]) for kind in kinds), tied=True)
 
