@@ -14,9 +14,8 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.named_impl import check_name
 from ...models.predict.prediction import Interval, Prediction, Predictor
-from ..compare.spec_on_devices import checked_price
 from ..streamed_weights import streamed, weights_b
-from ..units import joules, num_bytes, plain, seconds, watts, with_ends
+from ..units import checked_price, joules, num_bytes, plain, seconds, watts, with_ends
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import Forward, forward

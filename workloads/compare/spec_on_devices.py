@@ -13,11 +13,10 @@ from ...features.device import Catalogue, Device
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
 from ...features.spec_io.reading import SPEC_FIELDS, kind_of, read_bare_spec, shown_name
+from ..units import checked_price
 
 BARE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "device")
 BARE_NEEDED = ("family", "dtype", "sizes")
-MAX_PRICE = 1e9
-"""Highest price of an hour that is taken, so that costs stay finite."""
 
 
 def read_bare(item: Mapping[str, Any], *extra: str) -> KernelSpec:
@@ -100,16 +99,3 @@ def read_prices(raw: Any, catalogue: Catalogue, devices: Sequence[Device]) -> di
             raise SpecError(f"{device} has two prices", field=path)
         prices[device] = checked_price(price, path)
     return prices
-
-
-def checked_price(price: Any, path: str) -> float:
-    """The price of an hour of a device.
-
-    Raises:
-        SpecError: it is no number, or not one from 0 to `MAX_PRICE`; `path` is the field it names.
-    """
-    is_number = isinstance(price, int | float) and not isinstance(price, bool)
-    if not is_number or not 0 <= price <= MAX_PRICE:
-        shown = shown_name(price) if is_number else kind_of(price)
-        raise SpecError(f"a price is a number from 0 to {MAX_PRICE:g}, got {shown}", field=path)
-    return float(price)

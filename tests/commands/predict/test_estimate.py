@@ -87,7 +87,7 @@ def test_a_model_that_does_not_fit_says_so(run, fake):
         (("llama-3.1-8b", "--batch", "0", *PREFILL), "--batch must be"),
         (("llama-3.1-8b", "--threads", "2", *PREFILL), "is a GPU"),
         (("llama-3.1-8b", "--prefill", "10", "--device", "h900"), "h900"),
-        (("mlp.mlir", "--device", "h100-sxm"), "mlp.mlir is MLIR; what it costs says: kernelcast predict mlp.mlir --device NAME"),
+        (("mlp.mlir", "--device", "h100-sxm"), "is MLIR; what it costs says: kernelcast predict mlp.mlir --device NAME"),
         (("k.ttir", *PREFILL), "kernelcast predict code k.ttir --device NAME"),
     ],
 )  # fmt: skip

@@ -100,7 +100,7 @@ def test_what_cannot_be_estimated_is_one_sentence(run, fake, script, program, wo
 
 
 @pytest.mark.parametrize(("line", "message"), [
-    ("torch.nn.Linear(8, 4)(torch.randn(3, 5))", "RuntimeError: a and b must have same reduction dim, but got [3, 5] X [8, 4]."),
+    ("torch.nn.Linear(8, 4)(torch.randn(3, 5))", "RuntimeError: a and b must have same reduction dim, but got"),
     ("torch.randn(3, 4) + torch.randn(5)", "RuntimeError: Attempting to broadcast a dimension of length 5"),
 ])  # fmt: skip
 def test_shapes_that_do_not_match_are_one_line(script, line, message):
