@@ -111,7 +111,8 @@ _NESTED = {
 """Field of the part that is read, what it is, and what of the model is left out."""
 _FLAT = ("qwen2_vl", "qwen2_5_vl")
 """Those of which earlier files have the fields of the text part among the others."""
-_KNOWN = sorted({*READERS, *_NESTED})
+KNOWN = sorted({*READERS, *_NESTED})
+"""Every `model_type` that is read."""
 
 _ALWAYS_THERE = frozenset({
     "hidden_size", "num_hidden_layers", "n_embd", "n_layer", "d_model", "n_layers", "dim", "encoder_layers", "decoder_layers",
@@ -139,7 +140,7 @@ def read_facts(values: Any, name: str, *, source: str = "") -> ModelFacts:
     config = Config(values, check_text(name, "name"))
     kind = config.word("model_type", "")
     if not kind:
-        raise config.wrong("model_type", f"the architecture, one of {listed(_KNOWN)}")
+        raise config.wrong("model_type", f"the architecture, one of {listed(KNOWN)}")
     facts = _read_part(config, kind, name) if kind in _NESTED else _read(config, kind, name, left_out=_ALWAYS_THERE)
     return replace(facts, source=source, dropout=_drops(config, kind))
 
@@ -155,10 +156,10 @@ def _class_defaults() -> Mapping[str, Mapping[str, Any]]:
 def _read(config: Config, kind: str, name: str, *, left_out: frozenset[str] = frozenset()) -> ModelFacts:
     """The facts of a configuration of a kind, with its class's defaults but for the fields left out."""
     if kind not in READERS:
-        nearest = difflib.get_close_matches(kind, _KNOWN, n=1, cutoff=0.5)
+        nearest = difflib.get_close_matches(kind, KNOWN, n=1, cutoff=0.5)
         hint = f"; nearest: {nearest[0]}" if nearest else ""
         raise SpecError(
-            f"{config.origin}: no architecture {kind!r} is read{hint}; read are {listed(_KNOWN)}. A list of kernels of your "
+            f"{config.origin}: no architecture {kind!r} is read{hint}; read are {listed(KNOWN)}. A list of kernels of your "
             "own goes to `kernelcast predict model`, a model in PyTorch to `kernelcast estimate FILE.py:FUNCTION`",
             field="model_type",
         )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from kernelcast.features.errors import SpecError
-from kernelcast.workloads.architectures.config.reading import read_facts
+from kernelcast.workloads.architectures.config.reading import KNOWN, read_facts
 from kernelcast.workloads.architectures.forward import forward
 from kernelcast.workloads.architectures.layers.attention import Attention
 from kernelcast.workloads.architectures.layers.feed_forward import Experts, Shared
@@ -112,9 +113,16 @@ def test_what_a_nested_configuration_leaves_out_is_its_class_and_said() -> None:
         read_facts({"model_type": "bamba", "hidden_size": 4096}, "m")
 
 
+def test_the_page_names_every_architecture() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "models-from-configs.md").read_text()
+    words = set(re.findall(r"[a-z][\w-]*", page[page.index("## Architectures") : page.index("## How far")]))
+    # Parts of models of images are named as the model.
+    assert {kind for kind in KNOWN if not kind.endswith("_text")} <= words
+
+
 REFUSED = (
-    "bart", "convnext", "deberta-v2", "deepseek_v32", "gemma3n", "kimi_linear", "minimax", "mllama", "rwkv", "swin", "t5",
-    "wav2vec2", "xlstm",
+    "bart", "convnext", "deberta-v2", "deepseek_v32", "gemma3n", "hunyuan_v1_moe", "kimi_linear", "minimax", "mllama", "rwkv",
+    "swin", "t5", "wav2vec2", "xlstm",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from kernelcast.workloads.architectures.forward import forward
 from kernelcast.workloads.architectures.layers.attention import Attention
 from kernelcast.workloads.architectures.layers.feed_forward import Experts, Mlp
 from kernelcast.workloads.architectures.step import Formats, Step
+from kernelcast.workloads.architectures.training import training_step
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
@@ -91,6 +92,7 @@ def test_every_reader_reads() -> None:
         assert facts.architecture == name
         steps = forward(facts, Step.prefill(2, facts.fixed_length or 8), Formats.of(facts.dtype))
         assert steps.kernels
+        assert training_step(facts, Step.prefill(2, facts.fixed_length or 8), Formats.of(facts.dtype)).kernels
         if facts.generates:
             assert forward(facts, Step.decode(2, 8), Formats.of(facts.dtype)).kernels
 
