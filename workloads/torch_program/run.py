@@ -9,6 +9,7 @@ from typing import Any
 
 from ...features.errors import SpecError
 from ...models.predict.predictor import ArtifactPredictor
+from ..compare.spec_on_devices import read_prices
 from . import report
 from .answers import Answers, answer
 from .captured import Program, capture, save_program
@@ -31,7 +32,8 @@ class Run:
         """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
 
         Raises:
-            SpecError: there is no device, one is unknown, or `batch` or `threads` is no number from 1.
+            SpecError: there is no device, one is unknown, `batch` or `threads` is no number from 1, or a price is none or of no
+                device named.
         """
         if not devices:
             raise SpecError(
@@ -46,7 +48,7 @@ class Run:
         self._threads, self._coverage, self._compiled = threads, coverage, compiled
         self._contexts = contextlib.ExitStack()
         self._batch = batch
-        self._prices = {predictor.devices.get(name).name: price for name, price in (prices or {}).items()}
+        self._prices = read_prices(prices, predictor.devices, self._devices)
         self._answers: Answers | None = None
         self._program: Program | None = None
         self.recording = Recording()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ def run_script(path: Path, function: str, run: Run) -> Run:
     from .record.substitutes import AsOnDevice
 
     # What a script prints is not an answer.
-    with contextlib.redirect_stdout(sys.stderr), FakeTensorMode(allow_non_fake_inputs=True), launcher():
+    with contextlib.redirect_stdout(sys.stderr), _no_traces(), FakeTensorMode(allow_non_fake_inputs=True), launcher():
         with (
             conversions(put_back=False),
             AsOnDevice(None, gpu=run.has_gpu),
@@ -45,7 +46,30 @@ def run_script(path: Path, function: str, run: Run) -> Run:
         step = _function(module, path, function)
         with _sentences(f"{function} of {path} failed", path), run:
             step()
+            if not run.recording.operations:
+                raise SpecError(
+                    f"{function} of {path} ran no operator of PyTorch; let it run one step, such as `model(x)`",
+                    field="program",
+                )
     return run
+
+
+@contextlib.contextmanager
+def _no_traces() -> Iterator[None]:
+    """Without the trace that torch logs where shapes do not match: the error itself says so, with the line of the file.
+
+    Source: `FakeTensorMode._dispatch_impl` in torch/_subclasses/fake_tensor.py.
+    """
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+
+    def without_trace(record: logging.LogRecord) -> bool:
+        return not record.exc_info
+
+    logger.addFilter(without_trace)
+    try:
+        yield
+    finally:
+        logger.removeFilter(without_trace)
 
 
 def _load(path: Path) -> ModuleType:
