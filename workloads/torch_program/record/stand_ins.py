@@ -30,7 +30,7 @@ class StandIns:
         self.storages = Storages(recording)
         self.places = Places(recording.roles)
         self._fake, self._roles = fake, recording.roles
-        self._twins: dict[tuple[int, bool, bool], torch.Tensor] = {}
+        self._substitutes: dict[tuple[int, bool, bool], torch.Tensor] = {}
 
     def called(self, tensor: torch.Tensor, *, on_meta: bool, plain: bool = False) -> torch.Tensor:
         """The tensor that an operator is called with.
@@ -44,13 +44,13 @@ class StandIns:
         if (plain and is_plain_meta(tensor)) or (is_fake and not plain and (is_on_meta(tensor) or not on_meta)):
             return tensor
         key = (id(tensor), on_meta, plain)
-        if key not in self._twins:
-            self._twins[key] = twin = self._make(tensor, on_meta=on_meta, plain=plain)
+        if key not in self._substitutes:
+            self._substitutes[key] = substitute = self._make(tensor, on_meta=on_meta, plain=plain)
             # Its address may be another's afterwards.
-            weakref.finalize(tensor, self._twins.pop, key, None).atexit = False
+            weakref.finalize(tensor, self._substitutes.pop, key, None).atexit = False
             if on_meta:
-                self.storages.same(twin, self.identity(tensor))
-        return self._twins[key]
+                self.storages.same(substitute, self.identity(tensor))
+        return self._substitutes[key]
 
     def identity(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor whose storage has the number: the program's, or of one with data what stands for it.
