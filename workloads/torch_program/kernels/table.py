@@ -71,12 +71,13 @@ OPERATORS: Mapping[str, Costing] = {
         traffic.fill,
     ),
     **dict.fromkeys(("fsdp.all_gather_copy_in", "fsdp.split_with_sizes_copy", "fsdp.chunk_cat"), traffic.copy),
+    "aten._amp_foreach_non_finite_check_and_unscale_": traffic.over_lists,
     # Element by element, though PyTorch does not tag them.
     **_all(
         "masked_fill rsub floor_divide glu glu_backward log_sigmoid_forward log_sigmoid_backward elu_backward "
         "leaky_relu_backward hardtanh_backward hardswish hardswish_backward hardsigmoid_backward "
         "softplus_backward softshrink_backward hardshrink_backward _prelu_kernel _prelu_kernel_backward "
-        "rrelu_with_noise rrelu_with_noise_backward soft_margin_loss soft_margin_loss_backward complex polar",
+        "rrelu_with_noise rrelu_with_noise_backward soft_margin_loss soft_margin_loss_backward complex polar _amp_update_scale",
         traffic.elementwise,
     ),
     **_all(

@@ -64,8 +64,8 @@ def _share_of_blocks(block_mask: tuple[Any, ...]) -> float:
     if any(isinstance(tensor, FakeTensor) or tensor.is_meta for tensor in lists):
         return 1.0
     with _disable_current_modes():
-        left = sum(int(tensor.sum()) for tensor in lists)
-    return min(1.0, left / max(1, block_mask[3].numel()))
+        left = sum(int(tensor.sum().item()) for tensor in lists)
+    return min(1.0, left / max(1, int(block_mask[3].numel())))
 
 
 @torch.library.custom_op("kernelcast::flex_attention", mutates_args=())
