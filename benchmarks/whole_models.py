@@ -83,14 +83,15 @@ def forward(row: Row) -> list[KernelSpec]:
 def backward(row: Row) -> list[KernelSpec]:
     """The kernels that the operator's gradient runs, from PyTorch's derivatives.yaml and their CUDA sources.
 
-    A product has two products behind it, and a bias the sum of its rows; an addition hands its gradient on without a kernel;
+    A product has two products behind it, read as those with a bias (most devices were measured with these alone, as
+    `workloads/torch_program/kernels/products.py` has it), and a bias the sum of its rows; an addition hands its gradient on without a kernel;
     a multiplication by a number is one, of two tensors two; a softmax multiplies gradient and answer first and then goes over
     both; a LayerNorm has one kernel for its input and one for its weights; activations read gradient and input.
     """
     op = row["op"]
     if op == "linear":
         m, n, k = row["m"], row["n"], row["k"]
-        return [gemm("", 1, m, k, n), gemm("", 1, n, k, m), elementwise("relu", m, n)]
+        return [gemm("bias", 1, m, k, n), gemm("bias", 1, n, k, m), elementwise("relu", m, n)]
     if op == "bmm":
         batch, m, n, k = (row[name] for name in ("batch", "m", "n", "k"))
         return [gemm("batched", batch, m, k, n), gemm("batched", batch, k, n, m)]

@@ -34,7 +34,17 @@ NEVER_SERVED = {"torch", "pandas", "sklearn", "mlflow", "xgboost", "onnx", "optu
 # They subclass PyTorch's own modes. Only functions import them, and only where a PyTorch program is estimated.
 RECORDS_TORCH = {
     f"workloads/torch_program/record/{name}.py"
-    for name in ("collectives", "data_parallel", "launcher", "modules", "recorder", "restore", "substitutes")
+    for name in (
+        "arguments",
+        "data_parallel",
+        "fused",
+        "launcher",
+        "modules",
+        "recorder",
+        "restore",
+        "stand_ins",
+        "substitutes",
+    )
 }
 TRAINING_SIDE = {"datasets"}
 # What a service predicts with; everything these import is on the serving side too.

@@ -1,15 +1,20 @@
-"""Numbers with units, as people read them."""
+"""Numbers with units, as people read them, and prices as they give them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ..features.errors import SpecError
+from ..features.spec_io.reading import kind_of, shown_name
 
 if TYPE_CHECKING:
     from ..models.predict.prediction import Interval
 
+MAX_PRICE = 1e9
+"""Highest price of an hour that is taken, so that costs stay finite."""
 _PLAIN = 1e6
 """Numbers of the largest unit from which on digits would be zeros or noise: these are written with an exponent."""
 
@@ -71,3 +76,16 @@ def flops_per_s(value: float) -> str:
 def bytes_per_s(value: float) -> str:
     """`3.35e12` as `3.35 TB/s`."""
     return num_bytes(value) + "/s"
+
+
+def checked_price(price: Any, path: str) -> float:
+    """The price of an hour of a device.
+
+    Raises:
+        SpecError: it is no number, or not one from 0 to `MAX_PRICE`; `path` is the field it names.
+    """
+    is_number = isinstance(price, int | float) and not isinstance(price, bool)
+    if not is_number or not 0 <= price <= MAX_PRICE:
+        shown = shown_name(price) if is_number else kind_of(price)
+        raise SpecError(f"a price is a number from 0 to {MAX_PRICE:g}, got {shown}", field=path)
+    return float(price)

@@ -162,12 +162,8 @@ def _bounds(parts: Iterable[Part]) -> dict[str, float]:
 
 def _memory(result: Estimate) -> EstimatedMemory:
     memory = result.memory
-    sizes_b = {
-        "weights": memory.weights_b, "gradients": memory.gradients_b, "optimizer_state": memory.optimizer_b,
-        "cache": memory.cache_b, "activations": memory.activations_b,
-    }  # fmt: skip
     return EstimatedMemory(
-        memory.total_b, _present(sizes_b), memory.device_b, memory.usable_b, memory.fits, memory.sequences
+        memory.total_b, dict(memory.parts_b), memory.device_b, memory.usable_b, memory.fits, memory.sequences
     )
 
 

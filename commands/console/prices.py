@@ -51,8 +51,8 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
         SpecError: a word is neither a price nor a file of prices, or its device is not among `devices`, or has two prices.
     """
     from ...features.spec_io.words import read_device
-    from ...workloads.compare.spec_on_devices import MAX_PRICE
     from ...workloads.serving.planning.question import read_prices as read_file
+    from ...workloads.units import MAX_PRICE
 
     prices: dict[str, float] = {}
     for word in words:

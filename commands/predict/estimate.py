@@ -12,6 +12,7 @@ from ...features.errors import SpecError, listed
 from ...workloads.units import money
 from .. import console, names
 from .estimate_program import ProgramOptions, estimate_program, is_program
+from .predict_mlir import SUFFIXES
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
@@ -128,6 +129,9 @@ def estimate(
         )  # fmt: skip
         estimate_program(what, options, known)
         return
+    if what is not None and what.lower().endswith(SUFFIXES):
+        command = "predict code" if what.lower().endswith(".ttir") else "predict"
+        raise SpecError(f"{what} is MLIR; what it costs says: kernelcast {command} {what} --device NAME", field="model")
     if what is not None and (what.endswith(".py") or ".py:" in what):
         raise SpecError(f"{what!r} names no function; give FILE.py:FUNCTION, such as train.py:step", field="model")
     of_programs = {"--out": out, "--capture": capture, "--bind": bind}
@@ -182,7 +186,7 @@ def estimate(
 
         write(flame, f"{facts.name}, {step}", {"plan": str(plan)}, [_picture(item, known) for item in estimates])
     if as_json:
-        answers = [estimate_answer(item) | {"savings": won[item.device]} for item in estimates]
+        answers = [estimate_answer(item, prices.get(item.device)) | {"savings": won[item.device]} for item in estimates]
         if electricity is not None:
             for values, item in zip(answers, estimates, strict=True):
                 values["footprint"] = electricity.footprint(item.energy_per_token_j, item.step.tokens)
@@ -199,19 +203,22 @@ def estimate(
         )
 
 
-def estimate_answer(estimate: Estimate) -> dict[str, Any]:
-    """An estimate as `--json` prints it."""
+def estimate_answer(estimate: Estimate, price_per_hour: float | None = None) -> dict[str, Any]:
+    """An estimate as `--json` prints it, with what it costs at a price of one device and hour."""
     from ...workloads.answers import whole_answer
 
     facts, memory = estimate.facts, estimate.memory
+    cost = None if price_per_hour is None else estimate.cost_per_million_tokens(price_per_hour)
     return {
         "model": facts.name, "architecture": facts.architecture, "source": facts.source, "parameters": facts.parameters,
         "active_parameters": facts.active_parameters, "device": estimate.device, "step": estimate.step.groups,
         "plan": estimate.plan, "devices": estimate.plan.devices, "formats": estimate.formats,
         "latency_s": estimate.whole.latency_s, "power_w": estimate.whole.power_w, "energy_j": estimate.whole.energy_j,
         "tokens_per_s": estimate.tokens_per_s, "energy_per_token_j": estimate.energy_per_token_j,
+        "price_per_hour": price_per_hour, "cost_per_million_tokens": cost,
         "memory": {
-            "weights_b": memory.weights_b, "cache_b": memory.cache_b, "activations_b": memory.activations_b,
+            "weights_b": memory.weights_b, "gradients_b": memory.gradients_b, "optimizer_state_b": memory.optimizer_b,
+            "cache_b": memory.cache_b, "activations_b": memory.activations_b,
             "total_b": memory.total_b, "cache_per_token_b": memory.cache_per_token_b,
             "cache_per_sequence_b": memory.cache_per_sequence_b, "device_b": memory.device_b, "usable_b": memory.usable_b,
             "fits": memory.fits, "sequences": memory.sequences,
@@ -256,6 +263,7 @@ def _show(
     console.show_fact("formats", ", ".join(words))
     if first.plan.devices > 1:
         console.show_fact("plan", f"{first.plan}: {first.plan.devices} devices")
+    console.show_fact("memory", f"{console.num_bytes(first.memory.total_b)}: {first.memory.parts_text}")
     screen.print(_totals(estimates, known, prices))
     screen.print(_parts(estimates, known))
     if any(won.values()):
@@ -311,7 +319,7 @@ def _cost(item: Estimate, prices: Mapping[str, float]) -> str:
     """Of a million new tokens on all devices of the plan."""
     if (price := prices.get(item.device)) is None:
         return "–"
-    return money(1e6 * price * item.plan.devices / 3600 / item.tokens_per_s.value)
+    return money(item.cost_per_million_tokens(price).value)
 
 
 def _fit(item: Estimate) -> str:

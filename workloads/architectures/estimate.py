@@ -15,7 +15,7 @@ from ...features.kernel import KernelSpec
 from ...models.predict.named_impl import check_name
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..streamed_weights import streamed, weights_b
-from ..units import joules, num_bytes, plain, seconds, watts, with_ends
+from ..units import checked_price, joules, num_bytes, plain, seconds, watts, with_ends
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import Forward, forward
@@ -65,6 +65,15 @@ class Estimate:
     training: bool
     recompute: bool = False
 
+    def cost_per_million_tokens(self, price_per_hour: float) -> Interval:
+        """Price of a million new tokens on all devices of the plan, at a price of one device and hour.
+
+        Raises:
+            SpecError: the price is negative or no number.
+        """
+        price = checked_price(price_per_hour, "price_per_hour")
+        return self.whole.latency_s.scaled(1e6 * price * self.plan.devices / 3600 / self.step.tokens)
+
     @property
     def _title(self) -> str:
         devices = "" if self.plan.devices == 1 else f"{self.plan.devices} × "
@@ -79,7 +88,7 @@ class Estimate:
         return "\n  ".join([
             self._title, f"a step    {with_ends(whole.latency_s, seconds)}", f"tokens/s  {with_ends(self.tokens_per_s, plain)}",
             f"power     {with_ends(whole.power_w, watts)}", f"a token   {with_ends(self.energy_per_token_j, joules)}",
-            f"memory    {num_bytes(memory.total_b)}{room}",
+            f"memory    {num_bytes(memory.total_b)}{room}: {memory.parts_text}",
             "time      " + ", ".join(f"{part.family} {100 * part.time_share:.0f} %" for part in whole.families),
             f"{100 * whole.coverage:g} % intervals", *self.notes,
         ])  # fmt: skip
@@ -259,7 +268,8 @@ def _notes(
         notes += facts.encoder.notes
     if facts.max_length is not None and step.longest > facts.max_length:
         notes.append(
-            f"sequences of {step.longest} positions are longer than the {facts.max_length} the model is made for"
+            f"sequences of {step.longest} positions are longer than the {facts.max_length} the model is made for "
+            "(max_position_embeddings)"
         )
     if collectives:
         sent_b = sum(item.size_b * item.count for item in collectives)

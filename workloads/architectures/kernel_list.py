@@ -98,7 +98,7 @@ class Weights:
             self.products + other.products, self.experts + other.experts, self.others + other.others
         )  # fmt: skip
 
-    def times(self, count: int) -> Weights:
+    def times(self, count: float) -> Weights:
         """Those of `count` such parts."""
         return Weights(self.products * count, self.experts * count, self.others * count)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 
 from ...features.device import Device
+from ..units import num_bytes
 from .facts import ModelFacts
 from .kernel_list import LOGITS_ITEM_B
 from .plan import ONE_DEVICE, ParallelPlan
@@ -51,6 +53,21 @@ class Memory:
     def total_b(self) -> float:
         """All of it."""
         return self.weights_b + self.cache_b + self.activations_b + self.gradients_b + self.optimizer_b
+
+    @property
+    def parts_b(self) -> Mapping[str, float]:
+        """Bytes by what they are, without what is not there."""
+        sizes_b = {
+            "weights": self.weights_b, "gradients": self.gradients_b, "optimizer_state": self.optimizer_b,
+            "cache": self.cache_b, "activations": self.activations_b,
+        }  # fmt: skip
+        return {name: size_b for name, size_b in sizes_b.items() if size_b}
+
+    @property
+    def parts_text(self) -> str:
+        """The same in words."""
+        titles = {"optimizer_state": "optimiser state"}
+        return ", ".join(f"{titles.get(name, name)} {num_bytes(size_b)}" for name, size_b in self.parts_b.items())
 
     @property
     def usable_b(self) -> float | None:

@@ -12,12 +12,11 @@ from typing import Any
 from ...features.device import Catalogue, Device
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec, get_family
-from ...features.spec_io.reading import MAX_TEXT, SPEC_FIELDS, kind_of, read_bare_spec, shown_name
+from ...features.spec_io.reading import SPEC_FIELDS, kind_of, read_bare_spec, shown_name
+from ..units import checked_price
 
 BARE_FIELDS = tuple(name for name in SPEC_FIELDS if name != "device")
 BARE_NEEDED = ("family", "dtype", "sizes")
-MAX_PRICE = 1e9
-"""Highest price of an hour that is taken, so that costs stay finite."""
 
 
 def read_bare(item: Mapping[str, Any], *extra: str) -> KernelSpec:
@@ -91,16 +90,12 @@ def read_prices(raw: Any, catalogue: Catalogue, devices: Sequence[Device]) -> di
     for name, price in raw.items():
         path = f"price_per_hour.{shown_name(name)}"
         try:
-            device = catalogue.get(name[:MAX_TEXT]).name
+            device = catalogue.get(shown_name(name)).name
         except SpecError as error:
             raise SpecError(str(error), field=path) from error
         if device not in compared:
             raise SpecError(f"{device} is not among the compared devices: {listed(compared)}", field=path)
         if device in prices:
             raise SpecError(f"{device} has two prices", field=path)
-        if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price <= MAX_PRICE:
-            is_number = isinstance(price, int | float) and not isinstance(price, bool)
-            shown = shown_name(price) if is_number else kind_of(price)
-            raise SpecError(f"a price is a number from 0 to {MAX_PRICE:g}, got {shown}", field=path)
-        prices[device] = float(price)
+        prices[device] = checked_price(price, path)
     return prices

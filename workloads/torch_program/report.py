@@ -71,9 +71,15 @@ def pictures_of(answers: Answers) -> list[Picture]:
 
 def as_data(answers: Answers) -> dict[str, Any]:
     """The same as plain data, in full: what `--json` prints."""
-    totals = {name: plain(answer) for name, answer in answers.totals.items()}
+    totals = {name: plain(answer) | _cost(answers, name) for name, answer in answers.totals.items()}
     return {"operators": answers.operators, "flops": answers.flops, "batch": answers.batch, "memory": plain(answers.memory),
             "totals": totals, "savings": plain(answers.savings)}  # fmt: skip
+
+
+def _cost(answers: Answers, name: str) -> dict[str, Any]:
+    """The price of an hour of a device and what a run costs there; nothing where no price was given."""
+    price = answers.prices.get(name)
+    return {} if price is None else {"price_per_hour": price, "cost": plain(answers.cost(name))}
 
 
 def save(answers: Answers, path: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 from ...features.errors import SpecError
 from ...models.predict.power_law import checked_setting
 from ...models.predict.predictor import ArtifactPredictor
+from ..compare.spec_on_devices import read_prices
 from . import report
 from .answers import Answers, answer
 from .captured import Program, capture, save_program
@@ -33,7 +34,8 @@ class Run:
         """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
 
         Raises:
-            SpecError: there is no device, one is unknown or cannot be set so, or `batch` or `threads` is no number from 1.
+            SpecError: there is no device, one is unknown or cannot be set so, `batch` or `threads` is no number from 1, or a price
+                is none or of no device named.
         """
         if not devices:
             raise SpecError(
@@ -49,7 +51,7 @@ class Run:
         self._threads, self._coverage, self._compiled = threads, coverage, compiled
         self._contexts = contextlib.ExitStack()
         self._batch = batch
-        self._prices = {predictor.devices.get(name).name: price for name, price in (prices or {}).items()}
+        self._prices = read_prices(prices, predictor.devices, self._devices)
         self._answers: Answers | None = None
         self._program: Program | None = None
         self.recording = Recording()
@@ -60,10 +62,11 @@ class Run:
         from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
         from .record.data_parallel import data_parallel, resized_storages, without_propagation
-        from .record.launcher import data_not_recorded
+        from .record.fused import as_on_gpus, causal_masks
+        from .record.launcher import data_not_recorded, scalers_work
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
-        from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here, fused_attention
+        from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
         outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, FakeTensorMode)]
@@ -80,8 +83,10 @@ class Run:
             stack.enter_context(resized_storages(recorder))
             stack.enter_context(without_propagation(recorder))
             stack.enter_context(data_not_recorded(recorder))
+            stack.enter_context(causal_masks())
+            stack.enter_context(scalers_work(recorder))
             if self.has_gpu:
-                stack.enter_context(fused_attention())
+                stack.enter_context(as_on_gpus())
             if not torch.accelerator.is_available():
                 stack.enter_context(autocast_here())
             stack.enter_context(fake)

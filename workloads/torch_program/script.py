@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -27,22 +28,48 @@ def run_script(path: Path, function: str, run: Run) -> Run:
     import_torch()
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from .record.launcher import launcher
+    from .record.fused import causal_masks
+    from .record.launcher import launcher, scalers_work
     from .record.restore import conversions
     from .record.substitutes import AsOnDevice
 
     # What a script prints is not an answer.
-    with contextlib.redirect_stdout(sys.stderr), FakeTensorMode(allow_non_fake_inputs=True), launcher():
+    with contextlib.redirect_stdout(sys.stderr), _no_traces(), FakeTensorMode(allow_non_fake_inputs=True), launcher():
         with (
             conversions(put_back=False),
             AsOnDevice(None, gpu=run.has_gpu),
+            causal_masks(),
+            scalers_work(None),
             _sentences(f"{path} cannot be loaded", path),
         ):
             module = _load(path)
         step = _function(module, path, function)
         with _sentences(f"{function} of {path} failed", path), run:
             step()
+            if not run.recording.operations:
+                raise SpecError(
+                    f"{function} of {path} ran no operator of PyTorch; let it run one step, such as `model(x)`",
+                    field="program",
+                )
     return run
+
+
+@contextlib.contextmanager
+def _no_traces() -> Iterator[None]:
+    """Without the trace that torch logs where shapes do not match: the error itself says so, with the line of the file.
+
+    Source: `FakeTensorMode._dispatch_impl` in torch/_subclasses/fake_tensor.py.
+    """
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+
+    def without_trace(record: logging.LogRecord) -> bool:
+        return not record.exc_info
+
+    logger.addFilter(without_trace)
+    try:
+        yield
+    finally:
+        logger.removeFilter(without_trace)
 
 
 def _load(path: Path) -> ModuleType:

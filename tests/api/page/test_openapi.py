@@ -19,9 +19,9 @@ from kernelcast.models.predict import carbon
 from kernelcast.workloads.architectures.step import MAX_TOKENS
 from kernelcast.workloads.compare import rank as ranking
 from kernelcast.workloads.compare import sweep as swept
-from kernelcast.workloads.compare.spec_on_devices import MAX_PRICE
 from kernelcast.workloads.mlir.predictor import COMPILERS
 from kernelcast.workloads.serving.speculation import MAX_GUESSES
+from kernelcast.workloads.units import MAX_PRICE
 from kernelcast.workloads.whole_model import MAX_LAUNCH_S
 
 

@@ -87,6 +87,8 @@ def test_a_model_that_does_not_fit_says_so(run, fake):
         (("llama-3.1-8b", "--batch", "0", *PREFILL), "--batch must be"),
         (("llama-3.1-8b", "--threads", "2", *PREFILL), "is a GPU"),
         (("llama-3.1-8b", "--prefill", "10", "--device", "h900"), "h900"),
+        (("mlp.mlir", "--device", "h100-sxm"), "is MLIR; what it costs says: kernelcast predict mlp.mlir --device NAME"),
+        (("k.ttir", *PREFILL), "kernelcast predict code k.ttir --device NAME"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(run, fake, arguments, error):
@@ -132,6 +134,37 @@ def test_a_training_step_with_prices_and_what_could_be_won(run, config):
     assert {saving["kind"] for saving in item["savings"]} >= {"batch", "launches"}
     assert item["savings"][0]["saved_s"]["lower"] <= item["savings"][0]["saved_s"]["value"]
     assert "could be won by" in run("estimate", config, "--decode", "--context", "512", "--device", "h200").out
+
+
+def test_the_memory_of_a_step_has_parts(run, fake, config):
+    step = ("estimate", config, "--train", "128", "--batch", "2", "--device", "h100-sxm")
+    done = run(*step)
+    for words in ("memory    ", ": weights ", ", gradients ", ", optimiser state ", ", activations "):
+        assert words in done.out
+    memory = json.loads(run(*step, "--json").out)["estimates"][0]["memory"]
+    assert memory["gradients_b"] == memory["weights_b"] > 0
+    assert memory["optimizer_state_b"] == 6 * memory["weights_b"]
+    assert memory["total_b"] == sum(
+        memory[f"{part}_b"] for part in ("weights", "gradients", "optimizer_state", "activations")
+    )
+    assert "gradients" not in run("estimate", config, *PREFILL).out
+
+
+def test_the_cost_is_in_the_json(run, fake, config):
+    options = ("--decode", "--context", "64", "--batch", "2", "--tp", "2", "--device", "h100-sxm", "--device", "h200")
+    priced, other = json.loads(run("estimate", config, *options, "--price", "h100-sxm=3.6", "--json").out)["estimates"]
+    assert priced["price_per_hour"] == 3.6
+    # Two devices, two tokens a step, 3600 seconds an hour.
+    for end, time_s in priced["latency_s"].items():
+        assert priced["cost_per_million_tokens"][end] == pytest.approx(1e6 * 2 * 3.6 / 3600 / 2 * time_s)
+    assert other["price_per_hour"] is other["cost_per_million_tokens"] is None
+
+
+def test_a_context_beyond_the_model_s_is_noted(run, fake, config):
+    for words in (("--decode", "--context", "2048"), ("--prefill", "2049"), ("--train", "4096")):
+        done = run("estimate", config, *words, "--device", "h100-sxm")
+        assert "longer than the 2048 the model is made for (max_position_embeddings)" in done.out
+    assert "longer than" not in run("estimate", config, "--decode", "--context", "2047", "--device", "h100-sxm").out
 
 
 def test_notes_of_every_device_are_shown(run):

@@ -84,7 +84,7 @@ def test_a_program_reads_json_and_a_page_is_written(run, fake, script, tmp_path)
         ("{script}:broken", "broken of {script} failed at line 24: ValueError: no data here"),
         ("{script}:for_batch", "for_batch of {script} needs arguments (batch)"),
         ("{script}:missing", "has no function missing; its functions: step, by_value, broken, for_batch, nothing"),
-        ("{script}:nothing", "ran no operator"),
+        ("{script}:nothing", "nothing of {script} ran no operator of PyTorch; let it run one step"),
         ("{folder}/none.py:step", "there is no file {folder}/none.py"),
         ("{folder}/bad.py:step", "bad.py cannot be loaded at line 2: ZeroDivisionError"),
         ("{script}", "give FILE.py:FUNCTION, such as train.py:step"),
@@ -97,6 +97,29 @@ def test_what_cannot_be_estimated_is_one_sentence(run, fake, script, program, wo
     names = {"script": script, "folder": script.parent}
     done = run("estimate", program.format(**names), "--device", "h100-sxm")
     assert words.format(**names) in done.error
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("torch.nn.Linear(8, 4)(torch.randn(3, 5))", "RuntimeError: a and b must have same reduction dim, but got"),
+    ("torch.randn(3, 4) + torch.randn(5)", "RuntimeError: Attempting to broadcast a dimension of length 5"),
+])  # fmt: skip
+def test_shapes_that_do_not_match_are_one_line(script, line, message):
+    """Of a process of its own: the trace that torch logs goes to the stream that it took when it was imported."""
+    script.write_text(f"import torch\n\ndef layer():\n    return {line}\n\ndef step():\n    return layer()\n")
+    command = [sys.executable, "-P", "-m", "kernelcast", "estimate", f"{script}:step", "--device", "h100-sxm"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    [error] = done.stderr.splitlines()
+    assert error.startswith(f"error: step of {script} failed at line 4: {message}")
+
+
+def test_what_a_run_costs_is_in_the_json(run, fake, script):
+    options = ("--device", "h100-sxm", "--device", "rtx-4090", "--price", "h100-sxm=3.6", "--json")
+    totals = json.loads(run("estimate", f"{script}:step", *options).out)["totals"]
+    priced, other = totals["nvidia-h100-sxm-80gb"], totals["nvidia-rtx-4090"]
+    assert priced["price_per_hour"] == 3.6
+    assert priced["cost"]["value"] == pytest.approx(priced["latency_s"]["value"] * 3.6 / 3600)
+    assert "cost" not in other
 
 
 def test_a_device_is_needed(run, fake, script):

@@ -10,6 +10,7 @@ import kernelcast
 import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
+from kernelcast.python import workloads
 from kernelcast.workloads.whole_model import Kernel
 
 PROJECTION: dict[str, Any] = {
@@ -145,7 +146,6 @@ class Fake:
 
 def test_the_python_door_takes_mappings_flat_or_nested_and_kernels(monkeypatch, fake):
     from kernelcast.models.predict import predictor
-    from kernelcast.python import workloads
 
     monkeypatch.setattr(workloads, "load", lambda model=None: Fake(predictor.load_predictor(None, catalogue())))
     flat = {name: value for name, value in PROJECTION.items() if name != "sizes"} | PROJECTION["sizes"]

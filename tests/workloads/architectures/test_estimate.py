@@ -11,7 +11,7 @@ import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.models.predict.predictor import ArtifactPredictor
-from kernelcast.workloads.architectures.config.catalogue import model_facts
+from kernelcast.workloads.architectures.config.catalogue import facts_of, model_facts
 from kernelcast.workloads.architectures.estimate import Estimate, estimate, estimate_steps, formats_of
 from kernelcast.workloads.architectures.forward import forward
 from kernelcast.workloads.architectures.plan import ParallelPlan
@@ -196,3 +196,29 @@ def test_an_encoder_runs_with_a_prompt_and_alone_and_not_in_decoding(predictor: 
     assert alone.memory.cache_b == 0
     with pytest.raises(SpecError, match="no encoder"):
         model_facts("llama-3.1-8b").encoder_alone()
+
+
+def test_the_cost_of_a_million_tokens(predictor: ArtifactPredictor) -> None:
+    item = decoded(predictor, plan=ParallelPlan(tp=2))
+    cost = item.cost_per_million_tokens(3.6)
+    assert cost.value == pytest.approx(1e6 / item.tokens_per_s.value * 2 * 3.6 / 3600)
+    assert cost.lower < cost.value < cost.upper
+    assert item.cost_per_million_tokens(0).upper == 0
+    for price in (-1, float("nan"), float("inf"), "3", True, None):
+        with pytest.raises(SpecError, match="a price is a number from 0 to") as refused:
+            item.cost_per_million_tokens(price)  # type: ignore[arg-type]
+        assert refused.value.field == "price_per_hour"
+
+
+def test_hybrids_cost_at_least_the_bytes_they_read(predictor: ArtifactPredictor) -> None:
+    falcon = {
+        "model_type": "falcon_h1", "hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "head_dim": 128, "intermediate_size": 4096, "mamba_d_ssm": 3072, "mamba_n_heads": 48,
+        "mamba_d_head": 64, "vocab_size": 65536,
+    }  # fmt: skip
+    jamba = {"model_type": "jamba", "hidden_size": 2048, "num_hidden_layers": 16, "num_experts": 4}
+    for config, note in ((falcon, "leaves out"), (jamba, "a step of Mamba's state")):
+        item = estimate(predictor, facts_of(config), Step.decode(32, 4096), "h100-sxm")
+        read_b = item.memory.weights_b + item.memory.cache_b - item.facts.vocabulary * item.facts.hidden * 2
+        assert read_b / 3.35e12 < item.whole.latency_s.value < 6 * read_b / 3.35e12
+        assert any(note in words for words in item.notes)

@@ -124,11 +124,12 @@ def _config(sizes: Mapping[str, int]) -> dict[str, Any]:
         "hidden_size": "hidden", "num_hidden_layers": "layers", "num_attention_heads": "heads",
         "num_key_value_heads": "kv_heads", "head_dim": "head_dim", "intermediate_size": "ffn", "vocab_size": "vocab",
     }  # fmt: skip
-    config: dict[str, Any] = {"vocab_size": 128256} | {key: sizes[name] for key, name in words.items() if name in sizes}
+    # Null where a row says nothing: no class's default is meant.
+    config: dict[str, Any] = {key: sizes.get(name) for key, name in words.items()}
+    config["vocab_size"] = sizes.get("vocab", 128256)
     if "experts" in sizes:
         config |= {"num_experts": sizes["experts"], "num_experts_per_tok": sizes.get("top_k", 1)}
-        if "moe_ffn" in sizes:
-            config["moe_intermediate_size"] = sizes["moe_ffn"]
+        config["moe_intermediate_size"] = sizes.get("moe_ffn")
     if "kv_lora_rank" in sizes:
         # DeepSeek-V3's sizes of heads: every published model with latent attention of this rank has them.
         return config | {

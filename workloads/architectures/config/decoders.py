@@ -15,7 +15,14 @@ from ..layers.latent_attention import LatentAttention
 from ..layers.state_space import GatedDelta
 from .fields import MAX_LAYERS, Config, per_head, quantisation
 
-_SLIDING, _FULL, _LINEAR = "sliding_attention", "full_attention", "linear_attention"
+_SLIDING, _FULL, _LINEAR, _CHUNKED = "sliding_attention", "full_attention", "linear_attention", "chunked_attention"
+_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+"""Names of the number of routed experts."""
+_HEAD_NORMS = ("use_qk_norm", "qk_layernorm")
+"""Names of the switch that normalises query and key heads."""
+_LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length")
+"""Names of the most positions that a model was made for."""
+_CHUNKS = "attention within chunks is estimated as a sliding window of a chunk's length"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,9 @@ class Traits:
         tied: Whether embeddings are tied where the configuration does not say.
         sinks: Whether heads have sinks.
         gated_attention: Whether a gate multiplies the result of attention.
+        norm: Kind of the normalisations.
+        gated: Whether a second product up gates the first of a dense network.
+        shared_expert: Whether experts have a shared one of their size beside them.
     """
 
     qkv_bias: bool = False
@@ -41,10 +51,38 @@ class Traits:
     tied: bool = False
     sinks: bool = False
     gated_attention: bool = False
+    norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    gated: bool = True
+    shared_expert: bool = False
 
 
 TRAITS = {
+    "arcee": Traits(gated=False),
+    "cohere": Traits(norms=1, norm="layernorm", tied=True),
+    "cohere2": Traits(norms=1, norm="layernorm", tied=True, window_every=4),
+    "dots1": Traits(head_norm=True),
+    "ernie4_5": Traits(tied=True),
+    "ernie4_5_moe": Traits(tied=True),
+    "exaone": Traits(),
+    "exaone4": Traits(head_norm=True, window_every=4),
+    "glm": Traits(qkv_bias=True),
+    "glm4": Traits(qkv_bias=True, norms=4),
+    "glm4_moe": Traits(),
+    "granite": Traits(),
+    "granitemoe": Traits(),
+    "granitemoeshared": Traits(),
+    "hunyuan_v1_dense": Traits(head_norm=True),
     "llama": Traits(),
+    "llama4_text": Traits(shared_expert=True),
+    "nemotron": Traits(norm="layernorm", gated=False),
+    "olmo": Traits(norm="layernorm"),
+    "olmo2": Traits(head_norm=True),
+    "olmo3": Traits(head_norm=True, window_every=4),
+    "olmoe": Traits(head_norm=True),
+    "phimoe": Traits(qkv_bias=True, output_bias=True, norm="layernorm"),
+    "seed_oss": Traits(qkv_bias=True),
+    "smollm3": Traits(tied=True),
+    "stablelm": Traits(norm="layernorm"),
     "mistral": Traits(window_every=1),
     "minimax_m2": Traits(head_norm=True),
     "mixtral": Traits(window_every=1),
@@ -71,11 +109,13 @@ def read_decoder(config: Config, name: str, traits: Traits) -> ModelFacts:
         SpecError: a field is missing or wrong.
     """
     hidden = config.size("hidden_size")
-    layers = config.size("num_hidden_layers", most=MAX_LAYERS)
+    layers = config.size("num_hidden_layers", "num_layers", most=MAX_LAYERS)
     mixers = _mixers(config, hidden, layers, traits)
-    networks = [_network(config, index) for index in range(layers)]
-    blocks = group_layers([(pair, traits.norms) for pair in zip(mixers, networks, strict=True)])
-    return decoder_facts(config, name, hidden, blocks, tied=traits.tied)
+    networks = [network(config, index, traits) for index in range(layers)]
+    norms = 1 if config.flag("use_parallel_residual", False) else traits.norms
+    blocks = group_layers([(pair, norms) for pair in zip(mixers, networks, strict=True)])
+    notes = _ahead(config) + ((_CHUNKS,) if "attention_chunk_size" in config else ())
+    return decoder_facts(config, name, hidden, blocks, tied=traits.tied, norm=traits.norm, notes=notes)
 
 
 def read_deepseek(config: Config, name: str, traits: Traits) -> ModelFacts:
@@ -91,22 +131,16 @@ def read_deepseek(config: Config, name: str, traits: Traits) -> ModelFacts:
         kv_rank=config.size("kv_lora_rank"), nope_dim=config.size("qk_nope_head_dim"), rope_dim=config.size("qk_rope_head_dim"),
         value_dim=config.size("v_head_dim"),
     )  # fmt: skip
-    dense = config.size("first_k_dense_replace", default=0, least=0, most=layers)
-    inner = config.size("moe_intermediate_size")
-    experts = _experts(
-        config,
-        config.size("n_routed_experts"),
-        inner,
-        shared=inner * config.size("n_shared_experts", default=0, least=0),
-    )
-    network = Mlp(config.size("intermediate_size"))
     parts: list[tuple[tuple[Part, ...], int]] = [
-        ((mixer, network if index < dense else experts), traits.norms) for index in range(layers)
+        ((mixer, network(config, index, traits)), traits.norms) for index in range(layers)
     ]
-    notes = (
-        ("the layers that predict several tokens ahead are left out",) if "num_nextn_predict_layers" in config else ()
-    )
-    return decoder_facts(config, name, hidden, group_layers(parts), notes=notes)
+    return decoder_facts(config, name, hidden, group_layers(parts), notes=_ahead(config))
+
+
+def _ahead(config: Config) -> tuple[str, ...]:
+    if not config.size("num_nextn_predict_layers", default=0, least=0):
+        return ()
+    return ("the layers that predict several tokens ahead are left out",)
 
 
 def decoder_facts(
@@ -119,12 +153,8 @@ def decoder_facts(
         name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=config.size("vocab_size"),
         blocks=blocks, norm=norm, dtype=config.dtype, weights=weights, experts=experts,
         tied_embeddings=config.flag("tie_word_embeddings", tied),
-        max_length=config.size("max_position_embeddings", "n_positions") if _limited(config) else None, **others,
+        max_length=config.size(*_LENGTHS) if any(field in config for field in _LENGTHS) else None, **others,
     )  # fmt: skip
-
-
-def _limited(config: Config) -> bool:
-    return "max_position_embeddings" in config or "n_positions" in config
 
 
 def group_layers(layers: Iterable[tuple[tuple[Part, ...], int]]) -> tuple[Block, ...]:
@@ -139,7 +169,8 @@ def _mixers(config: Config, hidden: int, layers: int, traits: Traits) -> list[Pa
     """What mixes positions in each layer: attention with and without window, or linear attention."""
     heads = config.size("num_attention_heads")
     window = _window(config, traits)
-    bias = config.flag("attention_bias", traits.qkv_bias)
+    bias = config.flag("attention_bias", config.flag("use_qkv_bias", traits.qkv_bias))
+    head_norm = traits.head_norm or any(config.flag(name, False) for name in _HEAD_NORMS)
     kv_heads = config.size("num_key_value_heads", default=heads)
     if heads % kv_heads:
         raise SpecError(
@@ -149,10 +180,12 @@ def _mixers(config: Config, hidden: int, layers: int, traits: Traits) -> list[Pa
     kinds: dict[str, Part] = {
         kind: Attention(
             heads, kv_heads, per_head(config, hidden, heads), window=width, qkv_bias=bias,
-            output_bias=traits.output_bias, norm_kind="rmsnorm" if traits.head_norm else "", gated=traits.gated_attention,
-            sinks=traits.sinks,
+            output_bias=config.flag("attention_out_bias", traits.output_bias), norm_kind=traits.norm if head_norm else "",
+            gated=traits.gated_attention, sinks=traits.sinks,
         )
-        for kind, width in ((_FULL, 0), (_SLIDING, window))
+        for kind, width in (
+            (_FULL, 0), (_SLIDING, window), (_CHUNKED, config.size("attention_chunk_size", default=0, least=0)),
+        )
     }  # fmt: skip
     if "linear_num_value_heads" in config:
         kinds[_LINEAR] = GatedDelta(
@@ -181,6 +214,11 @@ def _pattern(config: Config, layers: int, traits: Traits, *, linear: bool) -> li
     if linear:
         every = config.size("full_attention_interval", default=4)
         return [_FULL if (index + 1) % every == 0 else _LINEAR for index in range(layers)]
+    if "attention_chunk_size" in config:
+        # A layer without rotary positions looks at all; the default is every fourth (transformers' `Llama4TextConfig`).
+        rotary = config.numbers("no_rope_layers")
+        rotary = rotary if len(rotary) == layers else [(index + 1) % 4 for index in range(layers)]
+        return [_CHUNKED if word else _FULL for word in rotary]
     if not _window(config, traits):
         return [_FULL] * layers
     if config.flag("use_sliding_window", False) and not traits.window_every:
@@ -190,31 +228,40 @@ def _pattern(config: Config, layers: int, traits: Traits, *, linear: bool) -> li
     return [_FULL if every > 1 and (index + 1) % every == 0 else _SLIDING for index in range(layers)]
 
 
-def _network(config: Config, index: int) -> Part:
-    """The feed-forward part of a layer: experts in every `decoder_sparse_step`-th but those listed as dense."""
-    count = next((name for name in ("num_local_experts", "num_experts", "n_routed_experts") if name in config), None)
-    if count is not None:
-        sparse = (index + 1) % config.size("decoder_sparse_step", default=1) == 0
-        if sparse and index not in config.numbers("mlp_only_layers"):
+def network(config: Config, index: int, traits: Traits) -> Part:
+    """The feed-forward part of a layer: experts in every so many-th behind the first dense ones, but those listed as dense.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    count = next((name for name in _COUNTS if name in config), None)
+    if count is not None and config.size(count, least=0):
+        first = config.size("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", default=0, least=0)
+        every = config.size("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1)
+        if index >= first and (index + 1) % every == 0 and index not in config.numbers("mlp_only_layers"):
             inner = config.size("moe_intermediate_size", "intermediate_size")
-            return _experts(
-                config,
-                config.size(count),
-                inner,
-                shared=config.size("shared_expert_intermediate_size", default=0, least=0),
-            )
+            return experts(config, config.size(count), inner, traits)
     activation = config.word("hidden_activation", config.word("hidden_act", "silu"))
-    return Mlp(config.size("intermediate_size"), activation="gelu" if activation.startswith("gelu") else "silu",
-               bias=config.flag("mlp_bias", False))  # fmt: skip
+    gelu = "gelu" if activation.startswith("gelu") else "silu"
+    return Mlp(
+        config.size("shared_intermediate_size", "intermediate_size_mlp", "intermediate_size"), traits.gated,
+        gelu if traits.gated else "relu", bias=config.flag("mlp_bias", False),
+    )  # fmt: skip
 
 
-def _experts(config: Config, count: int, inner: int, *, shared: int) -> Experts:
-    top_k = config.size("num_experts_per_tok", "experts_per_token")
+def experts(config: Config, count: int, inner: int, traits: Traits) -> Experts:
+    """A mixture of experts of so many inner channels each, with what the configuration says of shared ones.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    top_k = config.size("num_experts_per_tok", "experts_per_token", "moe_k")
     if top_k > count:
         raise SpecError(
             f"{config.origin}: num_experts_per_tok {top_k} is more than the {count} experts",
             field="num_experts_per_tok",
         )
-    is_deepseek = "kv_lora_rank" in config
-    return Experts(count, top_k, inner, shared=shared, shared_gate=bool(shared) and not is_deepseek,
-                   bias=config.word("model_type", "") == "gpt_oss")  # fmt: skip
+    alike = config.size("n_shared_experts", "moe_num_shared_experts", default=int(traits.shared_expert), least=0)
+    shared = config.size("shared_expert_intermediate_size", "shared_intermediate_size", default=inner * alike, least=0)
+    return Experts(count, top_k, inner, shared=shared, bias=config.word("model_type", "") == "gpt_oss",
+                   shared_gate=bool(shared) and "shared_expert_intermediate_size" in config)  # fmt: skip

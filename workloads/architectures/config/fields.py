@@ -18,10 +18,16 @@ _NUMBERS = {"torch.bfloat16": "bf16", "bfloat16": "bf16", "float16": "fp16", "fl
 
 
 class Config:
-    """A configuration, or a mapping nested in one."""
+    """A configuration, or a mapping nested in one.
 
-    def __init__(self, values: Any, origin: str) -> None:
-        """The configuration `values`; `origin` names it in errors.
+    Attributes:
+        values: Its fields.
+        origin: Its name in errors.
+        assumed: Fields read that it leaves out and its class has a default of, with that default.
+    """
+
+    def __init__(self, values: Any, origin: str, defaults: Mapping[str, Any] | None = None) -> None:
+        """The configuration `values`; `origin` names it in errors, `defaults` are those of its class.
 
         Raises:
             SpecError: it is no mapping.
@@ -31,9 +37,18 @@ class Config:
                 f"{origin} must be a JSON object, as a config.json is, not {type(values).__name__}", field="config"
             )
         self.values, self.origin = values, origin
+        self._defaults: Mapping[str, Any] = {} if defaults is None else defaults
+        self.assumed: dict[str, Any] = {}
 
     def __contains__(self, name: str) -> bool:
-        return self.values.get(name) is not None
+        return self._value(name) is not None
+
+    def _value(self, name: str) -> Any:
+        """A field as it is; null is no field left out."""
+        if name in self.values or name not in self._defaults:
+            return self.values.get(name)
+        self.assumed[name] = self._defaults[name]
+        return self._defaults[name]
 
     def wrong(self, name: str, wanted: str) -> SpecError:
         """The error of a field that is missing, or no such thing."""
@@ -49,8 +64,10 @@ class Config:
         Raises:
             SpecError: it is no whole number within the limits, or missing without a default.
         """
-        name = next((name for name in names if name in self), names[0])
-        value = self.values.get(name)
+        name = next((name for name in names if self.values.get(name) is not None), None) or next(
+            (name for name in names if name in self), names[0]
+        )
+        value = self._value(name)
         if value is None and default is not None:
             return default
         if isinstance(value, float) and value.is_integer():
@@ -59,13 +76,26 @@ class Config:
             raise self.wrong(name, f"a whole number between {least} and {most}")
         return value
 
+    def number(self, name: str, default: float) -> float:
+        """A positive number.
+
+        Raises:
+            SpecError: it is none, or more than a million.
+        """
+        value = self._value(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e6:
+            raise self.wrong(name, "a number above 0, at most a million")
+        return float(value)
+
     def flag(self, name: str, default: bool) -> bool:
         """True or false.
 
         Raises:
             SpecError: it is neither.
         """
-        value = self.values.get(name)
+        value = self._value(name)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -78,7 +108,7 @@ class Config:
         Raises:
             SpecError: it is none, or too long.
         """
-        value = self.values.get(name)
+        value = self._value(name)
         if value is None:
             return default
         if not isinstance(value, str) or not is_plain(value):
@@ -91,7 +121,7 @@ class Config:
         Raises:
             SpecError: it is no such list.
         """
-        value = self.values.get(name)
+        value = self._value(name)
         if value is None:
             return None
         if not isinstance(value, list) or len(value) != count or any(word not in known for word in value):
@@ -104,7 +134,7 @@ class Config:
         Raises:
             SpecError: it is no such list.
         """
-        value = self.values.get(name)
+        value = self._value(name)
         if value is None:
             return []
         if not isinstance(value, list) or any(isinstance(item, bool) or not isinstance(item, int) for item in value):
@@ -117,7 +147,7 @@ class Config:
         Raises:
             SpecError: it is no mapping.
         """
-        return Config(self.values[name], f"{self.origin}: {name}") if name in self else None
+        return None if self.values.get(name) is None else Config(self.values[name], f"{self.origin}: {name}")
 
     @property
     def dtype(self) -> str:

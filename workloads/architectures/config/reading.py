@@ -6,21 +6,36 @@ import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import yaml
 
 from ....features.errors import SpecError, check_text, listed
 from ..facts import ModelFacts
 from .decoders import TRAITS, Traits, read_decoder, read_deepseek
 from .fields import Config
+from .hybrids import (
+    read_bamba,
+    read_falcon_h1,
+    read_jamba,
+    read_lfm2,
+    read_mamba,
+    read_mamba2,
+    read_nemotron_h,
+    read_zamba2,
+)
 from .others import (
     read_bert,
+    read_bloom,
+    read_distilbert,
+    read_falcon,
     read_gpt2,
     read_gpt_neox,
     read_gptj,
-    read_mamba2,
-    read_nemotron_h,
+    read_mpt,
     read_opt,
     read_phi,
     read_starcoder2,
@@ -34,32 +49,80 @@ MAX_CONFIG_B = 2**22
 READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
     **{name: partial(read_decoder, traits=traits) for name, traits in TRAITS.items()},
     **{name: partial(read_deepseek, traits=Traits()) for name in ("deepseek_v2", "deepseek_v3", "kimi_k2")},
+    **{
+        name: partial(read_decoder, traits=TRAITS[like])
+        for name, like in (
+            ("glm4v_text", "glm4"),
+            ("glm4v_moe_text", "glm4_moe"),
+            ("qwen2_vl_text", "qwen2"),
+            ("qwen2_5_vl_text", "qwen2"),
+            ("qwen3_vl_text", "qwen3"),
+            ("qwen3_vl_moe_text", "qwen3_moe"),
+        )
+    },
+    **{name: partial(read_bert, unused=2) for name in ("camembert", "roberta", "xlm-roberta")},
+    "bamba": read_bamba,
     "bert": read_bert,
+    "bloom": read_bloom,
+    "clip_vision_model": read_vit,
+    "codegen": read_gptj,
+    "deit": partial(read_vit, tokens=2),
+    "dinov2": read_vit,
+    "distilbert": read_distilbert,
+    "falcon": read_falcon,
+    "falcon_h1": read_falcon_h1,
+    "falcon_mamba": read_mamba,
     "gpt2": read_gpt2,
+    "gpt_bigcode": read_gpt2,
     "gpt_neox": read_gpt_neox,
     "gptj": read_gptj,
+    "granitemoehybrid": read_bamba,
+    "jamba": read_jamba,
+    "lfm2": read_lfm2,
+    "lfm2_moe": read_lfm2,
+    "mamba": read_mamba,
     "mamba2": read_mamba2,
+    "mpt": read_mpt,
     "nemotron_h": read_nemotron_h,
     "opt": read_opt,
     "phi": read_phi,
+    "siglip_vision_model": partial(read_vit, tokens=0),
     "starcoder2": read_starcoder2,
     "vit": read_vit,
     "whisper": read_whisper,
+    "zamba2": read_zamba2,
 }
 """By `model_type`."""
 
-_TEXT_OF = {
-    "gemma3": "gemma3_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "mistral3": "mistral",
-}
+_INNER = {
+    "aya_vision": "cohere2", "gemma3": "gemma3_text", "glm4v": "glm4v_text", "glm4v_moe": "glm4v_moe_text", "idefics3": "llama",
+    "internvl": "qwen2", "kimi_vl": "deepseek_v3", "llama4": "llama4_text", "llava": "llama", "llava_next": "llama",
+    "llava_onevision": "qwen2", "mistral3": "mistral", "paligemma": "gemma", "qwen2_5_vl": "qwen2_5_vl_text",
+    "qwen2_vl": "qwen2_vl_text", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text", "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text", "smolvlm": "llama",
+}  # fmt: skip
 """Models of text and images whose text part is read, by `model_type`, with what that part is where it does not say."""
+_VISION = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
+"""Models that compare text and images, of which the image part is read."""
+_NESTED = {
+    **dict.fromkeys(_INNER, ("text_config", "text", "images are left out")),
+    **dict.fromkeys(_VISION, ("vision_config", "image", "the text part is left out")),
+}
+"""Field of the part that is read, what it is, and what of the model is left out."""
+_FLAT = ("qwen2_vl", "qwen2_5_vl")
+"""Those of which earlier files have the fields of the text part among the others."""
+KNOWN = sorted({*READERS, *_NESTED})
+"""Every `model_type` that is read."""
 
+_ALWAYS_THERE = frozenset({
+    "hidden_size", "num_hidden_layers", "n_embd", "n_layer", "d_model", "n_layers", "dim", "encoder_layers", "decoder_layers",
+    "max_position_embeddings", "n_positions", "max_target_positions", "max_source_positions",
+})  # fmt: skip
+"""Fields that have no default at the top of a file: public ones have them, and else any JSON would be a model."""
 
 _DROPOUTS = ("hidden_dropout_prob", "resid_pdrop", "hidden_dropout", "residual_dropout", "dropout")
 """Fields that say which share of the residual stream training drops; a model has one of them."""
-_DROP = frozenset({"bert", "gpt2", "opt"})
+_DROP = frozenset({"bert", "camembert", "distilbert", "gpt2", "gpt_bigcode", "opt", "roberta", "xlm-roberta"})
 """Models that drop some where the field is missing: the defaults of their classes in transformers."""
 
 
@@ -77,20 +140,36 @@ def read_facts(values: Any, name: str, *, source: str = "") -> ModelFacts:
     config = Config(values, check_text(name, "name"))
     kind = config.word("model_type", "")
     if not kind:
-        raise config.wrong("model_type", f"the architecture, one of {listed(sorted({*READERS, *_TEXT_OF}))}")
-    if kind in _TEXT_OF:
-        facts = _read_text_part(config, kind, name)
-    elif kind in READERS:
-        facts = READERS[kind](config, name)
-    else:
-        known = sorted({*READERS, *_TEXT_OF})
-        nearest = difflib.get_close_matches(kind, known, n=1, cutoff=0.5)
+        raise config.wrong("model_type", f"the architecture, one of {listed(KNOWN)}")
+    facts = _read_part(config, kind, name) if kind in _NESTED else _read(config, kind, name, left_out=_ALWAYS_THERE)
+    return replace(facts, source=source, dropout=_drops(config, kind))
+
+
+@cache
+def _class_defaults() -> Mapping[str, Mapping[str, Any]]:
+    """By `model_type`, what fields are that a configuration leaves out."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text = Path(__file__).with_name("class_defaults.yaml").read_text(encoding="utf-8")
+    return MappingProxyType(yaml.load(text, loader))  # noqa: S506
+
+
+def _read(config: Config, kind: str, name: str, *, left_out: frozenset[str] = frozenset()) -> ModelFacts:
+    """The facts of a configuration of a kind, with its class's defaults but for the fields left out."""
+    if kind not in READERS:
+        nearest = difflib.get_close_matches(kind, KNOWN, n=1, cutoff=0.5)
         hint = f"; nearest: {nearest[0]}" if nearest else ""
         raise SpecError(
-            f"{name}: no architecture {kind!r} is read{hint}; read are {listed(known)}. A list of kernels of your own goes to "
-            "`kernelcast predict model`", field="model_type",
+            f"{config.origin}: no architecture {kind!r} is read{hint}; read are {listed(KNOWN)}. A list of kernels of your "
+            "own goes to `kernelcast predict model`, a model in PyTorch to `kernelcast estimate FILE.py:FUNCTION`",
+            field="model_type",
         )  # fmt: skip
-    return replace(facts, source=source, dropout=_drops(config, kind))
+    defaults = {key: value for key, value in _class_defaults().get(kind, {}).items() if key not in left_out}
+    known = Config({**config.values, "model_type": kind}, config.origin, defaults)
+    facts = READERS[kind](known, name)
+    if not known.assumed:
+        return facts
+    fields = ", ".join(f"{key} {value}" for key, value in known.assumed.items())
+    return replace(facts, notes=(*facts.notes, f"the configuration leaves out, and {kind} has by default: {fields}"))
 
 
 def _drops(config: Config, kind: str) -> bool:
@@ -101,16 +180,21 @@ def _drops(config: Config, kind: str) -> bool:
     return any(shares.values()) if shares else kind in _DROP
 
 
-def _read_text_part(config: Config, kind: str, name: str) -> ModelFacts:
-    text = config.nested("text_config")
-    if text is None:
-        raise config.wrong("text_config", "the configuration of its text part")
-    # What the outer configuration says holds for the text part too, unless that says otherwise.
+def _read_part(config: Config, kind: str, name: str) -> ModelFacts:
+    """The text part of a model of text and images, or the image part of one that compares them."""
+    field, part, others = _NESTED[kind]
+    inner = config.nested(field)
+    if inner is None and kind in _FLAT and "hidden_size" in config:
+        inner = config
+    if inner is None:
+        raise config.wrong(field, f"the configuration of its {part} part")
+    default = _INNER.get(kind) or _VISION[kind]
+    inner_kind = default if inner is config else inner.word("model_type", default)
+    # What the outer configuration says holds for the part too, unless that says otherwise.
     outer = {key: config.values[key] for key in ("quantization_config", "torch_dtype", "dtype", "tie_word_embeddings")
              if key in config}  # fmt: skip
-    inner = Config({**outer, **text.values, "model_type": _TEXT_OF[kind]}, text.origin)
-    facts = READERS[_TEXT_OF[kind]](inner, name)
-    return replace(facts, notes=(*facts.notes, "only the text part of the model is read; images are left out"))
+    facts = _read(Config({**outer, **inner.values}, inner.origin), inner_kind, name)
+    return replace(facts, notes=(*facts.notes, f"only the {part} part of the model is read; {others}"))
 
 
 def read_config_file(path: Path, name: str | None = None) -> ModelFacts:

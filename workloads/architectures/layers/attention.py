@@ -28,6 +28,7 @@ class Attention:
         gated: Whether a sigmoid gate as wide as the queries multiplies the result (Qwen3-Next).
         sinks: Whether each head has a learned sink (gpt-oss).
         keys: Positions of the encoder that queries look at; 0: their own sequence.
+        inputs: Columns of what is projected, 0 for the width of the residual stream (Zamba2 puts the embedding beside it).
     """
 
     heads: int
@@ -42,6 +43,7 @@ class Attention:
     gated: bool = False
     sinks: bool = False
     keys: int = 0
+    inputs: int = 0
 
     @property
     def name(self) -> str:
@@ -76,7 +78,8 @@ class Attention:
         query, key = self._query_width(plan), self._key_width(plan)
         biases = self.qkv_bias * (query + 2 * key) + self.output_bias * hidden
         others = biases + bool(self.norm_kind) * 2 * self.head_dim + self.sinks * self.heads // plan.tp
-        return Weights(products=hidden * (query * (2 + self.gated) + 2 * key), others=others)
+        products = (self.inputs or hidden) * (query * (1 + self.gated) + 2 * key) + query * hidden
+        return Weights(products=products, others=others)
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
         """Projections, positions, the cache, attention of each group of sequences, the output projection."""
@@ -93,7 +96,7 @@ class Attention:
             for name in ("query", "key", "value"):
                 kernels.product(name, query, hidden, bias=True)
         else:
-            kernels.product("qkv", queries + 2 * key, hidden, bias=self.qkv_bias)
+            kernels.product("qkv", queries + 2 * key, self.inputs or hidden, bias=self.qkv_bias)
         if self.norm_kind:
             kernels.norm("qk_norm", self.norm_kind, kernels.tokens * (heads + kv_heads), self.head_dim)
         if self.rotary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..kernel_list import MOVED, KernelList, StandIn, Weights
+from ..kernel_list import MOVED, KernelList, Part, StandIn, Weights
 from ..plan import ParallelPlan, check_divides
 from ..step import Formats
 
@@ -89,6 +89,7 @@ class Experts:
         shared_gate: Whether a sigmoid of one product per token gates the shared ones.
         gated: Whether experts have a second product up that gates the first.
         bias: Whether experts and router have biases.
+        latent: Width that tokens are projected to before routed experts and from behind them, 0 for none (Nemotron 3).
     """
 
     count: int
@@ -98,6 +99,7 @@ class Experts:
     shared_gate: bool = False
     gated: bool = True
     bias: bool = False
+    latent: int = 0
 
     name = "moe"
 
@@ -115,30 +117,35 @@ class Experts:
     def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
         """Parameters of a rank: its experts, its part of the shared ones, and the router, which is on each."""
         up = 1 + self.gated
-        experts = self.count / plan.ep * self.inner / plan.expert_tp * hidden * (up + 1)
+        experts = self.count / plan.ep * self.inner / plan.expert_tp * (self.latent or hidden) * (up + 1)
         others: float = self.count * hidden + self.shared_gate * hidden
         if self.bias:
             others += self.count / plan.ep * (up * self.inner / plan.expert_tp + hidden) + self.count
-        return Weights(hidden * self.shared / plan.tp * (up + 1), experts, others)
+        # Every rank has the projections into the latent and out of it.
+        return Weights(hidden * (self.shared / plan.tp * (up + 1) + 2 * self.latent), experts, others)
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
         """The router, the experts on this rank, the shared experts, and the sum of both over ranks."""
         plan, formats = kernels.plan, kernels.formats
-        tokens = kernels.tokens
+        tokens, width = kernels.tokens, self.latent or hidden
         kernels.product("router", self.count, hidden, quantised=False)
         kernels.add("top_k", "softmax", formats.dtype, rows=tokens, cols=self.count)
         # Experts shared out over groups of ranks get the tokens of all groups; ranks of one group have the same tokens.
         exchanged = plan.ep > 1 and plan.dp > 1
         everyones = tokens * plan.dp if exchanged else tokens
         if exchanged:
-            kernels.collective("dispatch", "all_to_all", plan.ep, tokens * self.top_k * hidden)
+            kernels.collective("dispatch", "all_to_all", plan.ep, tokens * self.top_k * width)
+        if self.latent:
+            kernels.product("latent_in", width, hidden)
         inner = self.inner if self.gated else max(plan.expert_tp, round(self.inner * 2 / 3))
         kernels.add_weighted(
-            "experts", "moe", formats.experts, "inter", variant=kernels.routing, tokens=everyones, hidden=hidden, inter=inner,
+            "experts", "moe", formats.experts, "inter", variant=kernels.routing, tokens=everyones, hidden=width, inter=inner,
             topk=self.top_k, experts=self.count, tp=plan.expert_tp, ep=plan.ep, stands_for=None if self.gated else _UNGATED,
         )  # fmt: skip
         if exchanged:
-            kernels.collective("combine", "all_to_all", plan.ep, tokens * self.top_k * hidden)
+            kernels.collective("combine", "all_to_all", plan.ep, tokens * self.top_k * width)
+        if self.latent:
+            kernels.product("latent_out", hidden, width)
         if self.shared:
             with kernels.repeated(1, "shared"):
                 Mlp(self.shared, self.gated).list_products(kernels, hidden)
@@ -157,3 +164,93 @@ class Experts:
         """The copies of a token with the inner channels of their experts, on the average rank."""
         copies = self.top_k * (plan.dp if plan.ep > 1 else 1) / plan.ep
         return copies * (2 * hidden + self.inner / plan.expert_tp * (2 + self.gated)) + 3 * self.shared / plan.tp
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Products one after the other without an activation: an adapter of low rank, or a single projection.
+
+    Attributes:
+        sizes: Columns of each product's result; the first reads the residual stream, the others what the one before gives.
+        inputs: Columns of what the first reads, 0 for the width of the residual stream.
+        name: Its part of a kernel's name.
+    """
+
+    sizes: tuple[int, ...]
+    inputs: int = 0
+    name: str = "linear"
+
+    def check(self, plan: ParallelPlan) -> None:
+        """That the ranks of `tp` divide the columns of the last product; each rank has the others whole.
+
+        Raises:
+            SpecError: they do not.
+        """
+        check_divides(plan.tp, self.sizes[-1], f"columns of {self.name}")
+
+    def _products(self, hidden: int, plan: ParallelPlan) -> list[tuple[int, int]]:
+        """Columns of the result and of the input of each on a rank."""
+        widths = (self.inputs or hidden, *self.sizes[:-1], self.sizes[-1] // plan.tp)
+        return list(zip(widths[1:], widths, strict=False))
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank."""
+        return Weights(products=sum(n * k for n, k in self._products(hidden, plan)))
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The products, and the parts of all ranks put together."""
+        for index, (n, k) in enumerate(self._products(hidden, kernels.plan)):
+            kernels.product(f"product_{index + 1}", n, k)
+        kernels.collective("output", "all_gather", kernels.plan.tp, kernels.tokens * self.sizes[-1] / kernels.plan.tp)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """Nothing is kept."""
+        del length, formats, plan
+        return 0.0
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """The results."""
+        del hidden
+        return sum(self.sizes[:-1]) + self.sizes[-1] / plan.tp
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A part whose weights several layers have in common, as Zamba2's attention and network.
+
+    Attributes:
+        part: The part.
+        share: Copies of its weights for each layer that runs it, below 1.
+    """
+
+    part: Part
+    share: float
+
+    @property
+    def name(self) -> str:
+        """Its part of a kernel's name."""
+        return self.part.name
+
+    def check(self, plan: ParallelPlan) -> None:
+        """That the plan can split it.
+
+        Raises:
+            SpecError: it cannot.
+        """
+        self.part.check(plan)
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank, shared out over the layers."""
+        return self.part.weights(hidden, plan).times(self.share)
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """Every layer runs it whole."""
+        self.part.list_kernels(kernels, hidden)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """Every layer keeps what is its own."""
+        return self.part.cache_b(length, formats, plan)
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """As wide as the part."""
+        return self.part.width(hidden, plan)

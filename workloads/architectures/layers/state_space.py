@@ -1,24 +1,28 @@
-"""Mixers that keep a state of fixed size in place of a cache: Mamba-2 and the gated delta rule."""
+"""Mixers that keep a state of fixed size in place of a cache: Mamba-2, the gated delta rule, Mamba, short convolutions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ....features.dtypes import itemsize_b
-from ..kernel_list import KernelList, Weights
+from ..kernel_list import KernelList, StandIn, Weights
 from ..plan import ParallelPlan, check_divides
 from ..step import Formats
 
+_MAMBA_HEAD = 64
+"""Channels of the heads that Mamba's channels are taken together to; Mamba-2's usual head."""
+_SELECTIVE = StandIn("the scan of Mamba is estimated as twice that of Mamba-2 with a state as small", 2.0, 2.0)
+"""Mamba-2's scan is 2 to 8 times as fast, the more the larger the state (Dao and Gu, arXiv 2405.21060, abstract and section
+9.3)."""
+_SELECTIVE_STEP = StandIn("a step of Mamba's state is estimated as one of Mamba-2 with a state as small", 1.5)
 
-def _list_recurrence(
-    kernels: KernelList, name: str, rule: str, *, channels: int, positions: int, state_dtype: str, heads: int, key_heads: int,
-    key_dim: int, value_dim: int,
-) -> None:  # fmt: skip
-    """The short convolution of `channels` and the scan of all prompts, and a step of all sequences that decode.
+
+def _list_convolution(kernels: KernelList, channels: int, positions: int) -> list[tuple[bool, int, int]]:
+    """The short convolution of all prompts, and of all sequences that decode; of each whether it is a step, batch and length.
 
     Engines run prompts of different lengths in one call: here they all have the mean length.
     """
-    dtype = kernels.formats.dtype
+    calls = []
     for step in (False, True):
         groups = [group for group in kernels.step if (group.new_tokens == 1) == step]
         if not groups:
@@ -26,12 +30,26 @@ def _list_recurrence(
         batch = sum(group.count for group in groups)
         q_len = round(sum(group.tokens for group in groups) / batch)
         kernels.add(
-            "convolution", "causal_conv1d", dtype, variant="step" if step else "", batch=batch, q_len=q_len, channels=channels,
-            width=positions,
+            "convolution", "causal_conv1d", kernels.formats.dtype, variant="step" if step else "", batch=batch, q_len=q_len,
+            channels=channels, width=positions,
         )  # fmt: skip
+        calls.append((step, batch, q_len))
+    return calls
+
+
+def _list_recurrence(
+    kernels: KernelList, name: str, rule: str, *, channels: int, positions: int, state_dtype: str, heads: int, key_heads: int,
+    key_dim: int, value_dim: int, stands_for: tuple[StandIn | None, StandIn | None] = (None, None),
+) -> None:  # fmt: skip
+    """The short convolution of `channels` and the scan of all prompts, and a step of all sequences that decode.
+
+    `stands_for` says what the scan and the step stand in for.
+    """
+    dtype = kernels.formats.dtype
+    for step, batch, q_len in _list_convolution(kernels, channels, positions):
         kernels.add(
             name, "linear_attention", dtype, kv_dtype=state_dtype, variant=f"{rule}_step" if step else rule, batch=batch,
-            q_len=q_len, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim,
+            q_len=q_len, heads=heads, key_heads=key_heads, key_dim=key_dim, value_dim=value_dim, stands_for=stands_for[step],
         )  # fmt: skip
 
 
@@ -46,6 +64,7 @@ class StateSpace:
         groups: Groups of heads that share their input and output matrices.
         convolution: Positions of the short convolution.
         state_dtype: Number format of the state.
+        normed: Whether the gated result is normalised.
     """
 
     heads: int
@@ -54,6 +73,7 @@ class StateSpace:
     groups: int
     convolution: int
     state_dtype: str = "fp32"
+    normed: bool = True
 
     name = "state_space"
 
@@ -76,7 +96,7 @@ class StateSpace:
         heads, inner, convolved = self._sizes(plan)
         return Weights(
             products=hidden * (inner + convolved + heads) + inner * hidden,
-            others=convolved * (self.convolution + 1) + 3 * heads + inner,
+            others=convolved * (self.convolution + 1) + 3 * heads + self.normed * inner,
         )
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
@@ -89,7 +109,8 @@ class StateSpace:
             heads=heads, key_heads=groups, key_dim=self.state, value_dim=self.head_dim,
         )  # fmt: skip
         kernels.elementwise("gate", "mul", inner)
-        kernels.norm("norm", "rmsnorm", kernels.tokens, inner)
+        if self.normed:
+            kernels.norm("norm", "rmsnorm", kernels.tokens, inner)
         kernels.product("output", hidden, inner)
         kernels.all_reduce("output", hidden)
 
@@ -179,3 +200,125 @@ class GatedDelta:
         del hidden
         key, value = self._widths(plan)
         return 4 * key + 4 * value
+
+
+@dataclass(frozen=True, slots=True)
+class SelectiveScan:
+    """A Mamba mixer: every channel has a state of its own (Gu and Dao, arXiv 2312.00752, section 3).
+
+    Attributes:
+        inner: Channels.
+        state: Size of the state per channel.
+        rank: Rank of the product that gives each channel its step.
+        convolution: Positions of the short convolution.
+        normed: Whether steps, input and output matrices are normalised, as in Jamba.
+        state_dtype: Number format of the state.
+    """
+
+    inner: int
+    state: int
+    rank: int
+    convolution: int
+    normed: bool = False
+    state_dtype: str = "fp32"
+
+    name = "state_space"
+
+    def check(self, plan: ParallelPlan) -> None:
+        """That the ranks of `tp` divide the channels, in heads as the scan is estimated.
+
+        Raises:
+            SpecError: they do not.
+        """
+        check_divides(plan.tp, self.inner // self._head, "channels of the state space, by its heads,")
+
+    @property
+    def _head(self) -> int:
+        return _MAMBA_HEAD if self.inner % _MAMBA_HEAD == 0 else 1
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank: projections, the convolution, the state's decays, a weight and a bias of each channel."""
+        inner, small = self.inner // plan.tp, self.rank + 2 * self.state
+        return Weights(
+            products=inner * (3 * hidden + small + self.rank),
+            others=inner * (self.convolution + 1 + self.state + 2) + self.normed * small,
+        )
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The input projection, the convolution and the scan, the products that steer it, the output projection."""
+        inner = self.inner // kernels.plan.tp
+        small = self.rank + 2 * self.state
+        kernels.product("input", 2 * inner, hidden)
+        _list_recurrence(
+            kernels, "scan", "mamba2", channels=inner, positions=self.convolution, state_dtype=self.state_dtype,
+            heads=inner // self._head, key_heads=1, key_dim=self.state, value_dim=self._head,
+            stands_for=(_SELECTIVE, _SELECTIVE_STEP),
+        )  # fmt: skip
+        kernels.product("selection", small, inner)
+        kernels.all_reduce("selection", small)
+        if self.normed:
+            kernels.norm("selection_norm", "rmsnorm", kernels.tokens, small)
+        kernels.product("time_step", inner, self.rank)
+        kernels.product("output", hidden, inner)
+        kernels.all_reduce("output", hidden)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """The state and the last inputs of the convolution, whatever the length."""
+        del length
+        inner = self.inner // plan.tp
+        return inner * (self.state * itemsize_b(self.state_dtype) + (self.convolution - 1) * formats.itemsize_b)
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """The projected and the convolved input, the steps and the result."""
+        del hidden
+        return 5 * self.inner // plan.tp
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConvolution:
+    """A convolution over a few positions between two gates (LFM2).
+
+    Attributes:
+        channels: Its channels.
+        positions: Positions it reads.
+        bias: Whether its products and itself have biases.
+    """
+
+    channels: int
+    positions: int
+    bias: bool = False
+
+    name = "convolution"
+
+    def check(self, plan: ParallelPlan) -> None:
+        """That the ranks of `tp` divide the channels.
+
+        Raises:
+            SpecError: they do not.
+        """
+        check_divides(plan.tp, self.channels, "channels of the short convolution")
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank: three products in, the convolution, one out."""
+        rank = self.channels // plan.tp
+        return Weights(products=4 * hidden * rank, others=rank * self.positions + self.bias * (4 * rank + hidden))
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The product of both gates and the input, the convolution between the gates, the output projection."""
+        rank = self.channels // kernels.plan.tp
+        kernels.product("input", 3 * rank, hidden, bias=self.bias)
+        kernels.elementwise("input_gate", "mul", rank)
+        _list_convolution(kernels, rank, self.positions)
+        kernels.elementwise("output_gate", "mul", rank)
+        kernels.product("output", hidden, rank, bias=self.bias)
+        kernels.all_reduce("output", hidden)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """The last inputs of the convolution, whatever the length."""
+        del length
+        return self.channels // plan.tp * (self.positions - 1) * formats.itemsize_b
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """Both gates, the gated input and the result."""
+        del hidden
+        return 5 * self.channels // plan.tp

@@ -146,10 +146,17 @@ def attention(operation: Operation, kind: str) -> Uses:
 
 
 def attention_backward(operation: Operation, kind: str) -> Uses:
-    """Five products where the forward has two (Dao et al., FlashAttention, 2022, algorithm 4)."""
+    """Five products where the forward has two (Dao et al., FlashAttention, 2022, algorithm 4). A learned mask is added to."""
     named = operation.arguments
     forward = _attention(operation, named["query"], named["key"], named["value"])
     return scaled(forward, 2.5, "the backward of attention as 2.5 times the forward")
+
+
+def flex_attention(operation: Operation, kind: str, *, backward: bool = False) -> Uses:
+    """FlexAttention: attention over all pairs of query and key, times the share of blocks that its mask leaves."""
+    share = operation.arguments["share"]
+    uses = attention_backward(operation, kind) if backward else attention(operation, kind)
+    return scaled(uses, float(share), "FlexAttention as attention over the blocks of its mask", 2.0)
 
 
 def _attention(operation: Operation, query: TensorInfo, key: TensorInfo, value: TensorInfo) -> Uses:
@@ -160,13 +167,17 @@ def _attention(operation: Operation, query: TensorInfo, key: TensorInfo, value: 
     if heads % kv_heads:
         return by_bytes(operation, "")
     causal = bool(operation.arguments.get("is_causal", False))
-    sizes: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": size}
+    # Scores take the size of keys, their sums that of values.
+    mean = round((size + value.shape[3]) / 2)
+    sizes: dict[str, Any] = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "head_dim": mean}
     variant = "" if queries == 1 or (causal and queries == keys) else "full"
     spec = KernelSpec.of("attention", dtype, variant=variant, timing="device", **sizes, q_len=queries, kv_len=keys)
     uses = [KernelUse(spec)]
+    if mean != size:
+        uses = scaled(uses, 1.0, "attention with values of another size as with the mean of both")
     if causal and variant:
         uses = scaled(uses, _causal_share(queries, keys), "causal attention of unequal lengths")
-    mask = operation.arguments.get("attn_mask")
+    mask = operation.arguments.get("attn_mask", operation.arguments.get("attn_bias"))
     if isinstance(mask, TensorInfo):
         uses += streamed(mask.nbytes, float_dtype(mask), last_size(mask), stand_in="the mask of attention")
     return uses
@@ -183,7 +194,7 @@ _GATES = {0: 1, 1: 1, 2: 4, 3: 3}
 
 
 def recurrent(operation: Operation, kind: str) -> Uses:
-    """A recurrent layer on a CPU (`mkldnn_rnn_layer`): one product over all steps, one small product for each step."""
+    """A layer of an LSTM, a GRU or a plain RNN: one product over all steps, one small product for each step."""
     named: Any = operation.arguments
     x, hidden, gates = named["input"], int(named["hidden_size"]), _GATES.get(int(named["mode"]), 4)
     steps, batch = x.shape[0], x.shape[1]

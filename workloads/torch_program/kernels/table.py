@@ -7,6 +7,7 @@ from functools import partial
 
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 from . import products, traffic
+from .collectives import collective
 from .kernel_use import FACTORISATION, Costing, Uses, by_bytes
 
 
@@ -31,8 +32,12 @@ OPERATORS: Mapping[str, Costing] = {
         "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
         "_scaled_dot_product_fused_attention_overrideable_backward", products.attention_backward,
     ),
-    **_all("mkldnn_rnn_layer", products.recurrent),
-    **_all("mkldnn_rnn_layer_backward", products.recurrent_backward),
+    "kernelcast.flex_attention": products.flex_attention,
+    "kernelcast.flex_attention_backward": partial(products.flex_attention, backward=True),
+    **dict.fromkeys(("aten.mkldnn_rnn_layer", "kernelcast.recurrent_layer"), products.recurrent),
+    **dict.fromkeys(
+        ("aten.mkldnn_rnn_layer_backward", "kernelcast.recurrent_layer_backward"), products.recurrent_backward
+    ),
     **_all("_softmax _log_softmax _safe_softmax", traffic.softmax),
     **_all("_softmax_backward_data _log_softmax_backward_data", traffic.softmax_backward),
     **_all("native_layer_norm", partial(traffic.row_norm, variant="layernorm")),
@@ -66,12 +71,13 @@ OPERATORS: Mapping[str, Costing] = {
         traffic.fill,
     ),
     **dict.fromkeys(("fsdp.all_gather_copy_in", "fsdp.split_with_sizes_copy", "fsdp.chunk_cat"), traffic.copy),
+    "aten._amp_foreach_non_finite_check_and_unscale_": traffic.over_lists,
     # Element by element, though PyTorch does not tag them.
     **_all(
         "masked_fill rsub floor_divide glu glu_backward log_sigmoid_forward log_sigmoid_backward elu_backward "
         "leaky_relu_backward hardtanh_backward hardswish hardswish_backward hardsigmoid_backward "
         "softplus_backward softshrink_backward hardshrink_backward _prelu_kernel _prelu_kernel_backward "
-        "rrelu_with_noise rrelu_with_noise_backward soft_margin_loss soft_margin_loss_backward complex polar",
+        "rrelu_with_noise rrelu_with_noise_backward soft_margin_loss soft_margin_loss_backward complex polar _amp_update_scale",
         traffic.elementwise,
     ),
     **_all(
@@ -112,7 +118,7 @@ OPERATORS: Mapping[str, Costing] = {
 }  # fmt: skip
 
 _NAMESPACES: Mapping[str, Costing] = {
-    "c10d": traffic.collective, "_c10d_functional": traffic.collective, "c10d_functional": traffic.collective,
+    "c10d": collective, "_c10d_functional": collective, "c10d_functional": collective,
     "host": partial(by_bytes, widening=100.0),
 }  # fmt: skip
 """What is priced by the memory of the device alone, since the links between devices and to the host are not predicted."""

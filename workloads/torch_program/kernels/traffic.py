@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
@@ -12,10 +11,8 @@ from ..operation import FLOATS, Operation, TensorInfo, float_dtype, itemsize_b
 from .kernel_use import (
     ALIKE,
     SCATTERED,
-    Exchange,
     KernelUse,
     Uses,
-    by_bytes,
     last_size,
     rows_and_cols,
     scaled,
@@ -330,7 +327,7 @@ _CHUNK = 65536
 
 def over_lists(operation: Operation, kind: str) -> Uses:
     """`_foreach_…` and fused optimisers: on a GPU few launches for all tensors, on a CPU one call for each."""
-    targets: tuple[TensorInfo, ...] = operation.arguments["self"]
+    targets = next(value for value in operation.arguments.values() if isinstance(value, tuple))
     if kind == "cpu" and operation.name.startswith("aten._foreach"):
         return _one_by_one(operation, targets)
     moved = float(operation.bytes_in + operation.bytes_out)
@@ -367,33 +364,3 @@ def _one_by_one(operation: Operation, targets: tuple[TensorInfo, ...]) -> Uses:
         for (moved, cols, dtype), count in sizes.items()
         for use in streamed(moved, dtype, cols, variant)
     ]
-
-
-_EXCHANGES: Mapping[str, str] = {
-    "allreduce_": "all_reduce", "allreduce_coalesced_": "all_reduce", "all_reduce": "all_reduce", "all_reduce_": "all_reduce",
-    "all_reduce_coalesced": "all_reduce", "all_reduce_coalesced_": "all_reduce", "_allgather_base_": "all_gather",
-    "allgather_into_tensor_coalesced_": "all_gather", "all_gather_into_tensor": "all_gather",
-    "all_gather_into_tensor_out": "all_gather", "all_gather_into_tensor_coalesced": "all_gather",
-    "_reduce_scatter_base_": "reduce_scatter", "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter", "alltoall_base_": "all_to_all", "all_to_all_single": "all_to_all",
-    "broadcast_": "send", "broadcast": "send", "send": "send", "recv_": "send",
-}  # fmt: skip
-"""By operator of `c10d` and `_c10d_functional`, what is done. Whoever has the most waits longest for a broadcast: a send."""
-
-
-def collective(operation: Operation, kind: str) -> Uses:
-    """Communication between devices: by its law where the group's size and the links are known, else what memory moves. A group
-    of one copies what is not in place.
-    """
-    ranks: Any = operation.arguments.get("ranks")
-    if ranks == 1:
-        is_new = {tensor.storage for tensor in operation.outputs} - {tensor.storage for tensor in operation.inputs}
-        return by_bytes(operation, kind, widening=ALIKE) if is_new else []
-    uses = by_bytes(operation, kind, widening=100.0)
-    done = _EXCHANGES.get(operation.name.partition(".")[2])
-    if done is None or not isinstance(ranks, int) or ranks < 2 or not uses:
-        return uses
-    written = set() if done in ("all_reduce", "send") else {tensor.storage for tensor in operation.outputs}
-    size_b = sum(tensor.nbytes for tensor in operation.inputs if tensor.storage not in written)
-    exchange = Exchange(done, ranks, size_b, bool(operation.arguments.get("overlaps")))
-    return [replace(use, exchange=exchange) for use in uses]

@@ -33,6 +33,11 @@ _IN_PROCESS = {
 }
 """Processes beside this one would take real tensors from each other."""
 
+_SCALER_OFF = (
+    "a GradScaler that is off costs nothing, and so is one made before the run on a machine without CUDA: where it is on, it "
+    "passes once more over the gradients"
+)
+
 _MOST_PROCESSES = 65_536
 """A fake process group takes a list of its ranks."""
 
@@ -93,6 +98,32 @@ def data_not_recorded(recorder: Recorder) -> Iterator[None]:
             recorder.is_paused = before
 
     with mock.patch.object(iterator, "__next__", next_batch):
+        yield
+
+
+@contextmanager
+def scalers_work(recorder: Recorder | None) -> Iterator[None]:
+    """A `GradScaler` made inside scales on a machine without CUDA too, and no gradient overflows.
+
+    One made before is off there; the recording says so, None where nothing is recorded.
+    """
+    kind: Any = torch.amp.grad_scaler.GradScaler
+    step = kind.step
+
+    def step_noted(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder is not None and not self.is_enabled() and _SCALER_OFF not in recorder.recording.notes:
+            recorder.recording.notes.append(_SCALER_OFF)
+        return step(self, optimizer, *args, **kwargs)
+
+    def step_always(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
+        return optimizer.step(*args, **kwargs)
+
+    with ExitStack() as stack:
+        stack.enter_context(
+            mock.patch.object(torch.cuda.amp.common, "amp_definitely_not_available", return_value=False)
+        )
+        stack.enter_context(mock.patch.object(kind, "step", step_noted))
+        stack.enter_context(mock.patch.object(kind, "_maybe_opt_step", step_always))
         yield
 
 

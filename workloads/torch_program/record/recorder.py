@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +18,6 @@ from ..operation import (
     BACKWARD,
     FORWARD,
     GRADIENTS,
-    INPUTS,
     OPTIMIZER,
     WEIGHTS,
     Operation,
@@ -28,8 +25,9 @@ from ..operation import (
     TensorInfo,
     UnknownValueError,
 )
-from .collectives import of_collective
+from .arguments import named_arguments
 from .modules import ModulePaths
+from .stand_ins import StandIns, is_on_meta, line
 
 _NOT_RECORDED = frozenset({"prim", "profiler"})
 _FREE = frozenset({
@@ -57,8 +55,6 @@ _ATTENTION_FLOPS: Mapping[str, Callable[..., int]] = {
 }
 """Counted as PyTorch counts the fused attention of GPUs; it leaves out that of CPUs."""
 
-_INSIDE = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
-
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The mode that sees every operator below autograd, writes it down and hands it on to the fake mode below it.
@@ -81,13 +77,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.in_optimizer = self.is_paused = False
         self._modules = ModulePaths(self._enter_module)
-        self._storages = _Storages(self.recording)
-        self._fakes: dict[tuple[int, bool], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._tensors = StandIns(fake, self.recording)
         self._hooks: list[Any] = []
         self._entered: set[int] = set()
         self._parts: set[torch.nn.Module] = set()
-        # What a program moves to a device that is not here stays where it is; storages tell what would be there.
-        self._on_device: set[int] = set()
 
     def start(self) -> None:
         """Follow which module runs; the mode itself is entered more than once in a run."""
@@ -117,29 +110,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def label(self, tensors: Iterable[torch.Tensor], role: str) -> None:
         """Say what the storages of tensors hold."""
         for tensor in tensors:
-            self.recording.roles[self._storages.number(tensor)] = role
+            self.recording.roles[self._tensors.storages.number(tensor)] = role
 
     def label_own(self, tensors: Iterable[torch.Tensor], role: str) -> None:
         """The same of tensors that may be the user's own, which fake ones stand for, or the part here of ones spread out."""
         parts = [getattr(tensor, "_local_tensor", tensor) for tensor in tensors]
-        self.label([self._fake_of(part, part.is_meta) for part in parts], role)
+        self.label([self._tensors.identity(part) for part in parts], role)
 
     def host_copy(self, tensor: torch.Tensor, *, to_device: bool) -> None:
         """A tensor goes from the host to a device, or back; nothing moves where it is there. Weights are on the device."""
-        info = self._info(self._fake_of(tensor, tensor.is_meta))
-        if self._is_on_device(info) != to_device:
-            self.recording.operations.append(
-                Operation("host.copy", {}, (info,), (info,), module=self._modules.now()[0], phase=self._phase())
-            )
+        info = self._tensors.info(self._tensors.identity(tensor))
+        if self._tensors.places.is_on_device(info) != to_device:
+            self._note_host_copy(info, info)
         if to_device:
-            self._on_device.add(info.storage)
+            self._tensors.places.put.add(info.storage)
+
+    def _note_host_copy(self, source: TensorInfo, target: TensorInfo) -> None:
+        note = Operation("host.copy", {}, (source,), (target,), module=self._modules.now()[0], phase=self._phase())
+        self.recording.operations.append(note)
 
     def place(self, tensor: torch.Tensor) -> None:
         """A tensor was made on a device."""
-        self._on_device.add(self._storages.number(tensor))
-
-    def _is_on_device(self, info: TensorInfo) -> bool:
-        return info.storage in self._on_device or self.recording.roles.get(info.storage) == WEIGHTS
+        self._tensors.places.put.add(self._tensors.storages.number(tensor))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = str(func._overloadpacket)
@@ -149,22 +141,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _LIFTS:
             # A tensor written down in the program: the fake mode keeps its value, as long as that stays known.
             return _answer(func, args, kwargs)
-        tensors: list[torch.Tensor] = []
-        _collect((*args, *kwargs.values()), tensors)
-        on_meta = any(_is_on_meta(tensor) for tensor in tensors)
-        fakes = {id(tensor): self._fake_of(tensor, on_meta) for tensor in tensors}
-        fake_args = _exchanged(args, fakes)
-        fake_kwargs = {name: _exchanged(value, fakes) for name, value in kwargs.items()}
-        inputs = {id(tensor): self._info(fakes[id(tensor)]) for tensor in tensors}
+        tensors = _collected((*args, *kwargs.values()))
+        for tensor in tensors:
+            self._notice(tensor)
+        inputs = {id(tensor): self._tensors.info(self._tensors.identity(tensor)) for tensor in tensors}
+        if name == "aten.copy_" and self._tensors.places.differ(*(inputs[id(tensor)] for tensor in args[:2])):
+            self._note_host_copy(inputs[id(args[1])], inputs[id(args[0])])
+            return self._answered(func, args, kwargs, tensors)[2]
         came = len(self.recording.operations)
         module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
-        result = _answer(func, fake_args, fake_kwargs)
-        results: list[torch.Tensor] = []
-        _collect((result,), results)
-        outputs = tuple(self._info(tensor, came) for tensor in results)
+        called, named, result = self._answered(func, args, kwargs, tensors)
+        outputs = tuple(self._tensors.info(tensor, came) for tensor in _collected((result,)))
         known = {info.storage for info in inputs.values()}
-        if any(map(self._is_on_device, inputs.values())):
-            self._on_device.update(info.storage for info in outputs)
+        if any(map(self._tensors.places.is_on_device, inputs.values())):
+            self._tensors.places.put.update(info.storage for info in outputs)
         changes = func._schema.is_mutable
         # Schemas of collectives do not say that they write.
         may_be_view = not changes and func.namespace == "aten" and bool(outputs)
@@ -174,17 +164,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         if not outputs and changes:
             # Operators on lists that work in place return nothing. Fused optimisers write gradients only to unscale them.
-            written: list[torch.Tensor] = []
             mutable = [argument.is_write and argument.name != "grads" for argument in func._schema.arguments]
-            _collect((value for value, is_written in zip(args, mutable, strict=False) if is_written), written)
+            written = _collected(value for value, is_written in zip(args, mutable, strict=False) if is_written)
             outputs = tuple(inputs[id(tensor)] for tensor in written)
         self.recording.operations.append(
             Operation(
                 name=name,
-                arguments=of_collective(func, _named(func, args, kwargs, inputs)),
+                arguments=named_arguments(func, args, kwargs, inputs),
                 inputs=tuple(inputs[id(tensor)] for tensor in tensors),
                 outputs=outputs,
-                flops=float(_flops(name, func, fake_args, fake_kwargs, result)),
+                flops=float(_flops(name, func, called, named, result)),
                 module=module,
                 phase=self._phase(),
                 pointwise=torch.Tag.pointwise in func.tags,
@@ -193,26 +182,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         return result
 
-    def _fake_of(self, tensor: torch.Tensor, on_meta: bool) -> torch.Tensor:
-        """The fake tensor that stands for one; on the meta device where another tensor of the call is there."""
-        self._notice(tensor)
-        is_ours = isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake
-        if is_ours and not (on_meta and not _is_on_meta(tensor)):
-            return tensor
-        key = (id(tensor), on_meta)
-        if key not in self._fakes:
-            if on_meta or isinstance(tensor, FakeTensor):
-                device = "meta" if on_meta else tensor.device
-                with _disable_current_modes(), self.fake:
-                    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
-            else:
-                fake = self.fake.from_tensor(tensor)
-            # The tensor is kept with it, so that its address is not another's.
-            self._fakes[key] = (tensor, fake)
-            if not is_ours:
-                role = WEIGHTS if isinstance(tensor, torch.nn.Parameter) else INPUTS
-                self.recording.roles.setdefault(self._storages.number(fake), role)
-        return self._fakes[key][1]
+    def _answered(
+        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+        """A call with what stands for its tensors: its arguments and its result."""
+        on_meta = any(map(is_on_meta, tensors)) if tensors else _makes_on_meta(kwargs)
+
+        def exchanged(*, plain: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            stand_ins = {id(each): self._tensors.called(each, on_meta=on_meta, plain=plain) for each in tensors}
+            return _exchanged(args, stand_ins), {name: _exchanged(value, stand_ins) for name, value in kwargs.items()}
+
+        if on_meta:
+            called, named = exchanged(plain=True)
+            # What is on the meta device needs no fake mode, which takes several times as long. That knows more operators, and
+            # says why it has no answer.
+            with suppress(RuntimeError), fake_tensor.unset_fake_temporarily():
+                return called, named, func(*called, **named)
+        called, named = exchanged(plain=False)
+        return called, named, _answer(func, called, named)
 
     def _notice(self, tensor: torch.Tensor) -> None:
         """Keep what a step changes of a leaf: its gradient, which is put back afterwards."""
@@ -220,8 +207,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         self.leaves[id(tensor)] = (tensor, tensor.grad)
         self._hooks.append(tensor.register_post_accumulate_grad_hook(self._label_gradient))  # type: ignore[no-untyped-call]
-        if isinstance(tensor, FakeTensor) and tensor.fake_mode is self.fake and isinstance(tensor, torch.nn.Parameter):
-            self.label([tensor], WEIGHTS)
 
     def _label_gradient(self, leaf: torch.Tensor) -> None:
         if leaf.grad is not None:
@@ -232,29 +217,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._entered.add(id(module))
             self._keep_parts(module)
         for buffer in module.buffers(recurse=False):
-            self.label([self._fake_of(buffer, buffer.is_meta)], WEIGHTS)
+            self.label([self._tensors.identity(buffer)], WEIGHTS)
 
     def _keep_parts(self, module: torch.nn.Module) -> None:
         """Parameters spread over ranks are weights by their part here, and their gradients are put back as those of others."""
         parts = [part for part in module.modules() if part not in self._parts]
         self._parts.update(parts)
         for parameter in (parameter for part in parts for parameter in part.parameters(recurse=False)):
-            if _is_wrapper(type(parameter.data)):
+            if _is_wrapper(type(parameter)):
                 self.leaves.setdefault(id(parameter), (parameter, parameter.grad))
                 self.label_own([parameter], WEIGHTS)
 
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage was freed or filled again in place, as those of gathered parameters are."""
-        self._storages.forget(storage)
-
-    def _info(self, tensor: torch.Tensor, came: int = 0) -> TensorInfo:
-        return TensorInfo(
-            shape=tuple(int(size) for size in tensor.shape),
-            strides=tuple(int(stride) for stride in tensor.stride()),
-            dtype=str(tensor.dtype).removeprefix("torch."),
-            itemsize_b=tensor.dtype.itemsize,
-            storage=self._storages.number(tensor, came),
-        )
+        self._tensors.storages.forget(storage)
 
     def _phase(self) -> str:
         if self.in_optimizer:
@@ -272,14 +248,14 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return func(*args, **kwargs)
     except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
         raise UnknownValueError(
-            f"{_line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
+            f"{line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
             "leave out what depends on values (`if` and `while` on a tensor, boolean masks as an index), or "
             "estimate the part before and the part behind it",
             field="program",
         ) from error
     except (fake_tensor.UnsupportedOperatorException, NotImplementedError) as error:
         raise SpecError(
-            f"{_line()} calls {func.name()}, which does not say the shape of its result without running; register one with "
+            f"{line()} calls {func.name()}, which does not say the shape of its result without running; register one with "
             f"torch.library.register_fake('{func.name().split('.')[0]}')",
             field="program",
         ) from error
@@ -287,74 +263,19 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if func.namespace in _BUILT_IN:
             raise
         raise SpecError(
-            f"{_line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
+            f"{line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
         ) from error
 
 
-def _named(
-    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: Mapping[int, TensorInfo]
-) -> dict[str, Any]:
-    """The arguments of a call by the names of the schema, tensors as what is written down of them."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return tuple(plain(item) for item in value)
-        return inputs[id(value)] if isinstance(value, torch.Tensor) else value
-
-    return {name: plain(value) for name, value in [*zip(_names(func), args, strict=False), *kwargs.items()]}
-
-
-@cache
-def _names(func: Any) -> tuple[str, ...]:
-    return tuple(argument.name for argument in func._schema.arguments)
-
-
-class _Storages:
-    """Gives storages their numbers, and writes down when they come and go."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._numbers: dict[int, int] = {}
-
-    def number(self, tensor: torch.Tensor, came: int = 0) -> int:
-        """The number of a tensor's storage; a storage not seen before is one that comes now."""
-        if tensor.layout is not torch.strided:
-            raise SpecError(
-                f"{_line()} uses a tensor of layout {tensor.layout}, and only strided ones are priced; estimate a program with "
-                "dense tensors",
-                field="program",
-            )
-        storage = tensor.untyped_storage()
-        address = storage._cdata
-        if address not in self._numbers:
-            number = len(self._recording.lifetimes)
-            self._numbers[address] = number
-            self._recording.lifetimes[number] = (int(storage.nbytes()), came, None)
-            weakref.finalize(storage, self._goes, address, number).atexit = False
-        return self._numbers[address]
-
-    def forget(self, storage: torch.UntypedStorage) -> None:
-        """What a storage held is gone, and so was no weight that stays; what it holds next is another one."""
-        address = storage._cdata
-        if address in self._numbers:
-            self._recording.roles.pop(self._numbers[address], None)
-            self._goes(address, self._numbers[address])
-
-    def _goes(self, address: int, number: int) -> None:
-        size_b, came, went = self._recording.lifetimes[number]
-        if went is None:
-            self._recording.lifetimes[number] = (size_b, came, max(len(self._recording.operations), came + 1))
-        if self._numbers.get(address) == number:
-            del self._numbers[address]
-
-
-def _collect(values: Iterable[Any], tensors: list[torch.Tensor]) -> None:
-    """Add the tensors among values and in their lists; schemas of operators nest no deeper than these."""
+def _collected(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among values and in their lists; schemas of operators nest no deeper than these."""
+    tensors: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
         elif isinstance(value, list | tuple):
-            _collect(value, tensors)
+            tensors += _collected(value)
+    return tensors
 
 
 def _exchanged(value: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
@@ -366,14 +287,16 @@ def _exchanged(value: Any, fakes: Mapping[int, torch.Tensor]) -> Any:
     return value
 
 
+def _makes_on_meta(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call without tensors makes one on the meta device."""
+    device = kwargs.get("device")
+    return device is not None and torch.device(device).type == "meta"
+
+
 @cache
 def _is_wrapper(kind: type) -> bool:
     """Whether tensors of a type are made of others, on which they call operators themselves."""
     return not issubclass(kind, FakeTensor) and is_traceable_wrapper_subclass_type(kind)
-
-
-def _is_on_meta(tensor: torch.Tensor) -> bool:
-    return tensor.fake_device.type == "meta" if isinstance(tensor, FakeTensor) else tensor.is_meta
 
 
 def _flops(name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> float:
@@ -381,14 +304,3 @@ def _flops(name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
         return _ATTENTION_FLOPS[name](*args, **kwargs)
     formula = flop_registry.get(func._overloadpacket)
     return 0.0 if formula is None else formula(*args, **kwargs, out_val=result)
-
-
-def _line() -> str:
-    """The file and line of the user's program that is being run."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(("<", *_INSIDE)):
-            return f"{name}, line {frame.f_lineno},"
-        frame = frame.f_back  # type: ignore[assignment]
-    return "the program"

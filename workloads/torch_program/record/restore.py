@@ -54,11 +54,16 @@ class Restore:
 
 @contextmanager
 def fused_anywhere() -> Iterator[None]:
-    """Fused optimisers take parameters on the meta device too: they stand for those of a GPU."""
+    """Fused and capturable optimisers take parameters on the host and the meta device too: they stand for those of a GPU."""
+    answers = {
+        "_device_dtype_check_for_fused": None,
+        "_get_capturable_supported_devices": ["cpu", "meta", "cuda", "xpu"],
+    }
     with ExitStack() as stack:
         for name, module in list(sys.modules.items()):
-            if name.startswith("torch.optim.") and hasattr(module, "_device_dtype_check_for_fused"):
-                stack.enter_context(mock.patch.object(module, "_device_dtype_check_for_fused", return_value=None))
+            for check in answers if name.startswith("torch.optim.") else ():
+                if hasattr(module, check):
+                    stack.enter_context(mock.patch.object(module, check, return_value=answers[check]))
         yield
 
 

@@ -1,4 +1,4 @@
-"""Has a program run on fake tensors of the host as it would on a GPU: devices, fused functions, autocast. Needs torch."""
+"""Has a program run on fake tensors of the host as it would on a GPU: devices, numbers read, autocast. Needs torch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ..operation import UnknownValueError
+from .fused import FUSED, FUSED_ON_GPUS
 from .recorder import Recorder
 
-_PLAIN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
 
 
@@ -25,8 +24,7 @@ class AsOnDevice(TorchFunctionMode):
 
     * A device that this machine's torch has no support for is the host: tensors are fake either way. A tensor moved there, or
       to the host, is a copy over the link between them.
-    * With a GPU among the devices, attention drops out inside the fused kernel, which the host has not.
-    * RMSNorm is one kernel, as it is on GPUs and as the family measured it on CPUs.
+    * What is one kernel there is one operator (`fused.py`).
     """
 
     def __init__(self, recorder: Recorder | None, *, gpu: bool) -> None:
@@ -34,12 +32,7 @@ class AsOnDevice(TorchFunctionMode):
         super().__init__()
         self._recorder = recorder
         self._away = not torch.accelerator.is_available()
-        self._fused: dict[Any, Callable[..., Any]] = {
-            torch.nn.functional.rms_norm: rms_norm,
-            torch.rms_norm: rms_norm,
-        }
-        if gpu:
-            self._fused[_PLAIN_ATTENTION] = _attention
+        self._fused = {**FUSED, **(FUSED_ON_GPUS if gpu else {})}
 
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -47,7 +40,7 @@ class AsOnDevice(TorchFunctionMode):
         """Call a function, or what takes its place."""
         kwargs = kwargs or {}
         if func is torch.Tensor.item or (func is torch.Tensor.__format__ and args[0].dim() == 0):
-            return _scalar(func, args)
+            return _scalar(func, args, in_optimizer=self._recorder is not None and self._recorder.in_optimizer)
         if not self._away:
             return self._fused.get(func, func)(*args, **kwargs)
         if func is torch.Tensor.pin_memory:
@@ -100,12 +93,22 @@ class UnknownNumber(float):
     __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _calculate
 
 
-def _scalar(func: Any, args: tuple[Any, ...]) -> Any:
+class OptimizerNumber(UnknownNumber):
+    """One that an optimiser reads to bound its step, as `max(1.0, norm)` does: either bound costs the same."""
+
+    def _compare(self, _: Any) -> bool:
+        return False
+
+    __hash__ = float.__hash__
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = _compare
+
+
+def _scalar(func: Any, args: tuple[Any, ...], *, in_optimizer: bool) -> Any:
     """The value of a tensor of one element, or its text: unknown where it is computed."""
     try:
         value = torch.Tensor.item(args[0])
     except UnknownValueError as error:
-        value = UnknownNumber(error)
+        value = (OptimizerNumber if in_optimizer else UnknownNumber)(error)
     return value if func is torch.Tensor.item else format(value, *args[1:])
 
 
@@ -119,27 +122,6 @@ def _is_away(word: Any) -> bool:
 
 def _here(word: Any) -> Any:
     return torch.device("cpu") if _is_away(word) else word
-
-
-def _attention(
-    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
-) -> Any:  # fmt: skip
-    """Attention as one kernel where the program lets a GPU choose one."""
-    cuda: Any = torch.backends.cuda
-    allowed = cuda.flash_sdp_enabled() or cuda.mem_efficient_sdp_enabled() or cuda.cudnn_sdp_enabled()
-    learned_mask = attn_mask is not None and attn_mask.requires_grad
-    if not allowed or learned_mask or query.dim() != 4 or query.shape[-1] != value.shape[-1]:
-        return _PLAIN_ATTENTION(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    return fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
-
-
-@contextmanager
-def fused_attention() -> Iterator[None]:
-    """PyTorch's own layers call attention out of reach of the mode above; they find the fused one here."""
-    with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", _attention):
-        yield
 
 
 @contextmanager
@@ -170,6 +152,11 @@ _FULL = frozenset({
     "multilabel_margin_loss", "ctc_loss", "avg_pool3d", "cdist", "prod", "trace",
 })  # fmt: skip
 """Functions that run in fp32. Source of both: the host's lists in PyTorch's aten/src/ATen/autocast_mode.h."""
+
+
+def _no(*_: Any) -> bool:
+    """No mode is on. A mock would keep the tensors that it is called with."""
+    return False
 
 
 class MetaAutocast(TorchFunctionMode):
@@ -222,52 +209,6 @@ class MetaAutocast(TorchFunctionMode):
         """
         with ExitStack() as stack:
             for check in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
-                stack.enter_context(mock.patch.object(functional, check, return_value=False))
+                stack.enter_context(mock.patch.object(functional, check, _no))
             stack.enter_context(self)
             return func(*args, **kwargs)
-
-
-@torch.library.custom_op("kernelcast::rms_norm", mutates_args=())
-def _rms_norm(input: Tensor, normalized_shape: list[int], weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    raise NotImplementedError("kernelcast::rms_norm is recorded, not run")
-
-
-@_rms_norm.register_fake
-def _(input: Tensor, normalized_shape: list[int], weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    rows = input.shape[: input.dim() - len(normalized_shape)]
-    return torch.empty_like(input), input.new_empty(rows, dtype=torch.float32)
-
-
-@torch.library.custom_op("kernelcast::rms_norm_backward", mutates_args=())
-def _rms_norm_backward(
-    grad_out: Tensor, input: Tensor, normalized_shape: list[int], rstd: Tensor, weight: Tensor | None, output_mask: list[bool]
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    raise NotImplementedError("kernelcast::rms_norm_backward is recorded, not run")
-
-
-@_rms_norm_backward.register_fake
-def _(
-    grad_out: Tensor, input: Tensor, normalized_shape: list[int], rstd: Tensor, weight: Tensor | None, output_mask: list[bool]
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return torch.empty_like(input), input.new_empty(0) if weight is None else torch.empty_like(weight)
-
-
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    tensor, ctx.normalized_shape, weight = inputs
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(tensor, output[1], weight)
-
-
-def _differentiate(context: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-    tensor, rstd, weight = context.saved_tensors
-    wanted = [context.needs_input_grad[0], context.needs_input_grad[2]]
-    by_input, by_weight = _rms_norm_backward(grad_out, tensor, context.normalized_shape, rstd, weight, wanted)
-    return by_input if wanted[0] else None, None, by_weight if wanted[1] else None
-
-
-_rms_norm.register_autograd(_differentiate, setup_context=_keep)
-
-
-def rms_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
-    """`torch.nn.functional.rms_norm` as one operator."""
-    return _rms_norm(input, list(normalized_shape), weight)[0]

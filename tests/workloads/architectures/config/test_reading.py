@@ -15,6 +15,7 @@ from kernelcast.workloads.architectures.forward import forward
 from kernelcast.workloads.architectures.layers.attention import Attention
 from kernelcast.workloads.architectures.layers.feed_forward import Experts, Mlp
 from kernelcast.workloads.architectures.step import Formats, Step
+from kernelcast.workloads.architectures.training import training_step
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2,
@@ -27,8 +28,26 @@ MAMBA: dict[str, Any] = {
 }  # fmt: skip
 EVERY: dict[str, dict[str, Any]] = {
     **{name: LLAMA | {"model_type": name} for name in (
-        "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "phi")},
-    **{name: MOE | {"model_type": name} for name in ("minimax_m2", "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss")},
+        "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "phi", "arcee", "cohere", "cohere2",
+        "ernie4_5", "exaone", "exaone4", "glm", "glm4", "glm4v_text", "granite", "hunyuan_v1_dense", "nemotron", "olmo",
+        "olmo2", "olmo3", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "seed_oss", "smollm3", "stablelm",
+        "camembert", "roberta", "xlm-roberta", "lfm2")},
+    **{name: MOE | {"model_type": name} for name in (
+        "minimax_m2", "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "dots1", "ernie4_5_moe", "glm4_moe", "glm4v_moe_text",
+        "granitemoe", "granitemoeshared", "llama4_text", "olmoe", "phimoe", "qwen3_vl_moe_text", "jamba", "granitemoehybrid",
+        "lfm2_moe")},
+    **{name: LLAMA | {"model_type": name, "mamba_n_heads": 8, "mamba_d_ssm": 512} for name in ("bamba", "falcon_h1")},
+    **{name: LLAMA | {"model_type": name, "image_size": 32, "patch_size": 8} for name in (
+        "vit", "clip_vision_model", "siglip_vision_model", "deit", "dinov2")},
+    **{name: LLAMA | {"model_type": name} for name in ("mamba", "falcon_mamba")},
+    "zamba2": LLAMA | {"model_type": "zamba2", "layers_block_type": ["mamba", "hybrid"] * 2},
+    "bloom": {"model_type": "bloom", "n_embed": 64, "n_layer": 2, "n_head": 4, "vocab_size": 100},
+    "mpt": {"model_type": "mpt", "d_model": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 100},
+    "falcon": LLAMA | {"model_type": "falcon"},
+    "codegen": {"model_type": "codegen", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 100},
+    "gpt_bigcode": {"model_type": "gpt_bigcode", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 100},
+    "distilbert": {"model_type": "distilbert", "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128, "vocab_size": 100,
+                   "max_position_embeddings": 32},
     **{
         name: (MOE if "moe" in name or "next" in name else LLAMA) | {
             "model_type": name, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
@@ -49,7 +68,6 @@ EVERY: dict[str, dict[str, Any]] = {
     "starcoder2": LLAMA | {"model_type": "starcoder2"},
     "opt": LLAMA | {"model_type": "opt", "ffn_dim": 512},
     "bert": LLAMA | {"model_type": "bert"},
-    "vit": LLAMA | {"model_type": "vit", "image_size": 32, "patch_size": 8},
     "whisper": {
         "model_type": "whisper", "d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 128,
         "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 128, "max_source_positions": 50,
@@ -74,6 +92,7 @@ def test_every_reader_reads() -> None:
         assert facts.architecture == name
         steps = forward(facts, Step.prefill(2, facts.fixed_length or 8), Formats.of(facts.dtype))
         assert steps.kernels
+        assert training_step(facts, Step.prefill(2, facts.fixed_length or 8), Formats.of(facts.dtype)).kernels
         if facts.generates:
             assert forward(facts, Step.decode(2, 8), Formats.of(facts.dtype)).kernels
 
@@ -179,7 +198,7 @@ def test_malformed_configurations_are_refused_by_field(change: dict[str, Any], f
 
 
 def test_an_unknown_architecture_names_the_nearest_and_all() -> None:
-    with pytest.raises(SpecError, match="nearest: llama; read are bert, ") as refused:
+    with pytest.raises(SpecError, match="nearest: llama; read are arcee, ") as refused:
         read_facts(LLAMA | {"model_type": "llama5"}, "m")
     assert "kernelcast predict model" in str(refused.value)
 

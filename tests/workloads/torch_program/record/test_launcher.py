@@ -119,3 +119,26 @@ def test_a_launcher_s_numbers_are_checked(
     monkeypatch.setenv(name, text)
     with pytest.raises(SpecError, match=f"{name} in the environment must be a whole number from .* got '{text}'"):
         estimated("def step():\n    pass\n", "step", tmp_path, predictor)
+
+
+SCALED = """
+import torch
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+scaler = torch.amp.GradScaler("cuda")
+
+
+def step():
+    scaler.scale(model(torch.ones(2, 8, device="cuda")).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+"""
+
+
+def test_a_scaler_of_a_file_scales(tmp_path: Path, predictor: ArtifactPredictor) -> None:
+    run = estimated(SCALED, "step", tmp_path, predictor)
+    assert names(run)["aten._amp_foreach_non_finite_check_and_unscale_"] == 1
+    assert run.recording.notes == []
+    off = estimated(SCALED.replace('"cuda")\n\n', '"cuda", enabled=False)\n\n'), "step", tmp_path, predictor)
+    assert names(off)["aten._amp_foreach_non_finite_check_and_unscale_"] == 0
+    assert any("GradScaler" in note for note in off.answers.notes)

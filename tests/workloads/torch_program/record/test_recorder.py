@@ -69,6 +69,30 @@ def test_collectives_take_the_time_of_their_law(eight_ranks: None, recorded: Cal
     assert cpu.latency_s.upper > 20 * cpu.latency_s.value
 
 
+def test_lists_of_tensors_are_exchanged_as_one_tensor_is(eight_ranks: None, recorded: Callable[..., Run]) -> None:
+    def in_lists() -> None:
+        x, parts = torch.empty(1 << 20), [torch.empty(1 << 20) for _ in range(8)]
+        dist.all_gather(parts, x)
+        dist.reduce_scatter(x, parts)
+        dist.all_to_all(parts, parts)
+        dist.gather(x, parts, 0)
+        dist.scatter(x, parts, 0)
+
+    def in_one() -> None:
+        x, whole = torch.empty(1 << 20), torch.empty(1 << 23)
+        dist.all_gather_into_tensor(whole, x)
+        dist.reduce_scatter_tensor(x, whole)
+        dist.all_to_all_single(whole, whole)
+
+    lists, one = (
+        {share.name.split(".")[1]: share.latency_s for share in run.totals["nvidia-h200-sxm-141gb"].by_operator}
+        for run in (recorded(in_lists), recorded(in_one))
+    )
+    assert lists["allgather_"] == lists["gather_"] == pytest.approx(one["_allgather_base_"])
+    assert lists["reduce_scatter_"] == lists["scatter_"] == pytest.approx(one["_reduce_scatter_base_"])
+    assert lists["alltoall_"] == pytest.approx(one["alltoall_base_"])
+
+
 def test_more_ranks_than_a_machine_has_take_longer(recorded: Callable[..., Run]) -> None:
     """Sixteen once took a fifth of the time of eight: their links are not known."""
     from torch.testing._internal.distributed.fake_pg import FakeStore

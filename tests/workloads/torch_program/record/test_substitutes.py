@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from kernelcast.features.errors import SpecError
 from kernelcast.workloads.torch_program.operation import Operation
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
@@ -102,3 +103,47 @@ def test_numbers_of_tensors_are_printed_and_added_up(recorded: Callable[..., Run
 
     recorded(log)
     assert texts == ["loss unknown, mean unknown, scale 2.0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Adafactor", {}), ("ASGD", {}), ("AdamW", {"capturable": True}), ("Rprop", {"capturable": True})],
+)
+def test_optimisers_that_read_numbers_or_stay_on_the_device_are_recorded(
+    name: str, options: dict[str, bool], recorded: Callable[..., Run]
+) -> None:
+    model = nn.Linear(64, 64)
+    optimizer = getattr(torch.optim, name)(model.parameters(), **options)
+
+    def step() -> None:
+        model(torch.ones(8, 64)).sum().backward()
+        optimizer.step()
+
+    run = recorded(step)
+    assert {item.phase for item in run.recording.operations} == {"forward", "backward", "optimizer"}
+    assert run.totals["nvidia-h200-sxm-141gb"].latency_s is not None
+    assert not optimizer.state
+
+
+def test_an_optimiser_whose_steps_depend_on_values_is_refused_with_its_line(recorded: Callable[..., Run]) -> None:
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.LBFGS(model.parameters())
+
+    def closure() -> torch.Tensor:
+        loss = model(torch.ones(2, 8)).sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(SpecError, match=r"test_substitutes.py, line \d+, needs the values of a tensor"):
+        recorded(lambda: optimizer.step(closure))
+
+
+def test_copies_between_host_and_device_in_place_go_over_the_link(recorded: Callable[..., Run]) -> None:
+    def step() -> None:
+        on_device, on_host = torch.empty(1024, device="cuda"), torch.ones(1024).pin_memory()
+        on_device.copy_(on_host, non_blocking=True)
+        on_host.copy_(on_device)
+        on_device.copy_(on_device * 2)
+
+    names = Counter(item.name for item in recorded(step).recording.operations)
+    assert (names["host.copy"], names["aten.copy_"]) == (2, 1)

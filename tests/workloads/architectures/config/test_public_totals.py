@@ -1,0 +1,133 @@
+"""Parameters that follow from public configurations are those their makers publish, of all architectures and of hybrids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kernelcast.features.errors import SpecError
+from kernelcast.workloads.architectures.config.reading import KNOWN, read_facts
+from kernelcast.workloads.architectures.forward import forward
+from kernelcast.workloads.architectures.layers.attention import Attention
+from kernelcast.workloads.architectures.layers.feed_forward import Experts, Shared
+from kernelcast.workloads.architectures.memory import memory
+from kernelcast.workloads.architectures.plan import ParallelPlan
+from kernelcast.workloads.architectures.step import Formats, Step
+
+PUBLIC: Mapping[str, Mapping[str, Any]] = yaml.safe_load(Path(__file__).with_name("public_models.yaml").read_text())
+
+
+def config_of(name: str) -> dict[str, Any]:
+    config = dict(PUBLIC[name]["config"])
+    if (hybrids := config.pop("hybrids", None)) is not None:
+        config["layers_block_type"] = [
+            "hybrid" if i in hybrids else "mamba" for i in range(config["num_hidden_layers"])
+        ]
+    return config
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_parameters_of_public_configurations(name: str) -> None:
+    facts, published = read_facts(config_of(name), name), PUBLIC[name]
+    assert facts.parameters / 1e9 == pytest.approx(published["billions"], rel=0.02)
+    if "active" in published:
+        # Some makers leave embeddings out.
+        assert facts.active_parameters / 1e9 == pytest.approx(published["active"], rel=0.12)
+    length = facts.fixed_length or 64
+    formats = Formats.of(facts.dtype)
+    assert forward(facts, Step.prefill(2, length), formats).kernels
+    if facts.generates:
+        decode = Step.decode(2, 4096 if facts.max_length is None else min(4096, facts.max_length - 1))
+        assert forward(facts, decode, formats, ParallelPlan(tp=1)).kernels
+        assert memory(facts, decode, formats).cache_b > 0
+
+
+def test_layers_of_hybrids() -> None:
+    jamba = read_facts(config_of("ai21labs/Jamba-v0.1"), "m")
+    assert {part.name: sum(count for count, other in jamba.parts if other.name == part.name) for _, part in jamba.parts} == {
+        "state_space": 28, "attention": 4, "mlp": 16, "moe": 16,
+    }  # fmt: skip
+    assert not any(part.rotary for _, part in jamba.parts if isinstance(part, Attention))
+    zamba = read_facts(config_of("Zyphra/Zamba2-7B"), "m")
+    shared = [(count, part) for count, part in zamba.parts if isinstance(part, Shared)]
+    # Two copies of attention and network serve thirteen layers, each with a cache of its own.
+    assert [(count, round(part.share * count, 6), part.name) for count, part in shared] == [
+        (13, 2, "attention"), (13, 2, "mlp"),
+    ]  # fmt: skip
+    assert shared[0][1].cache_b(100, Formats.of("bf16"), ParallelPlan()) == 2 * 100 * 32 * 224 * 2
+    names = {kernel.name for kernel in forward(zamba, Step.prefill(1, 64), Formats.of("bf16")).kernels}
+    assert {"layers.mlp_adapter.product_2", "layers.attention.qkv", "layers.state_space.scan"} <= names
+
+
+def test_a_plan_splits_hybrids() -> None:
+    formats, step = Formats.of("bf16"), Step.decode(4, 1000)
+    for name in ("ai21labs/Jamba-v0.1", "Zyphra/Zamba2-7B", "LiquidAI/LFM2-8B-A1B", "tiiuae/Falcon-H1-34B"):
+        facts = read_facts(config_of(name), name)
+        whole, half = (memory(facts, step, formats, ParallelPlan(tp=tp)) for tp in (1, 2))
+        assert half.weights_b == pytest.approx(whole.weights_b / 2, rel=0.03)
+        assert forward(facts, step, formats, ParallelPlan(tp=2)).collectives
+        with pytest.raises(SpecError, match="tp 7"):
+            forward(facts, step, formats, ParallelPlan(tp=7))
+
+
+def test_attention_within_chunks_is_a_window() -> None:
+    facts = read_facts(config_of("meta-llama/Llama-4-Scout-17B-16E"), "m")
+    windows = {part.window: count for count, part in facts.parts if isinstance(part, Attention)}
+    assert windows == {8192: 36, 0: 12}
+    assert any("chunks" in note for note in facts.notes)
+
+
+def test_experts_behind_a_narrower_projection() -> None:
+    """Nemotron 3's larger models: experts read and write a latent, of which each rank has the projections."""
+    config = {
+        "model_type": "nemotron_h", "hidden_size": 4096, "layers_block_type": ["moe"], "n_routed_experts": 512,
+        "num_experts_per_tok": 22, "moe_intermediate_size": 2688, "moe_shared_expert_intermediate_size": 5376,
+        "moe_latent_size": 1024,
+    }  # fmt: skip
+    facts = read_facts(config, "m")
+    [(count, part)] = facts.parts
+    assert isinstance(part, Experts)
+    weights = part.weights(4096, ParallelPlan())
+    assert (count, weights.experts) == (1, 512 * 2 * 1024 * 2688)
+    assert weights.products == 2 * 4096 * (5376 + 1024)
+    kernels = {
+        item.name: dict(item.spec.dims) for item in forward(facts, Step.prefill(1, 8), Formats.of("bf16")).kernels
+    }
+    assert kernels["layers.moe.experts"]["hidden"] == kernels["layers.moe.latent_in"]["n"] == 1024
+
+
+def test_what_a_nested_configuration_leaves_out_is_its_class_and_said() -> None:
+    facts = read_facts(config_of("google/gemma-3-4b-it"), "m")
+    assert (facts.vocabulary, facts.max_length) == (262208, 131072)
+    [note] = [note for note in facts.notes if "leaves out" in note]
+    assert "gemma3_text has by default: " in note
+    assert "num_attention_heads 8" in note
+    # A file's own fields have no default: any JSON would be a model.
+    with pytest.raises(SpecError, match="lacks hidden_size"):
+        read_facts({"model_type": "llama"}, "m")
+    with pytest.raises(SpecError, match="lacks num_hidden_layers"):
+        read_facts({"model_type": "bamba", "hidden_size": 4096}, "m")
+
+
+def test_the_page_names_every_architecture() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "models-from-configs.md").read_text()
+    words = set(re.findall(r"[a-z][\w-]*", page[page.index("## Architectures") : page.index("## How far")]))
+    # Parts of models of images are named as the model.
+    assert {kind for kind in KNOWN if not kind.endswith("_text")} <= words
+
+
+REFUSED = (
+    "bart", "convnext", "deberta-v2", "deepseek_v32", "gemma3n", "hunyuan_v1_moe", "kimi_linear", "minimax", "mllama", "rwkv",
+    "swin", "t5", "wav2vec2", "xlstm",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_other_architectures_are_refused_with_what_to_do(kind: str) -> None:
+    with pytest.raises(SpecError, match=r"predict model.*estimate FILE") as refused:
+        read_facts({"model_type": kind, "hidden_size": 64, "num_hidden_layers": 2}, "m")
+    assert refused.value.field == "model_type"
