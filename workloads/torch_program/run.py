@@ -34,8 +34,8 @@ class Run:
         """A run to enter; `devices` are catalogue names or aliases, see `estimate` for the rest.
 
         Raises:
-            SpecError: there is no device, one is unknown or cannot be set so, `batch` or `threads` is no number from 1, or a price
-                is none or of no device named.
+            SpecError: there is no device, one is unknown or cannot be set so, `batch` or `threads` is no number from 1, or a
+                price is none or of no device named.
         """
         if not devices:
             raise SpecError(
