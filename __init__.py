@@ -11,8 +11,8 @@ import sys as _sys
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from .python import torch_programs as torch
 from .version import __version__
-from .workloads import torch_program as torch
 
 if _TYPE_CHECKING:
     from .client.client import Client

@@ -20,7 +20,7 @@ import kernelcast
 import numpy as np
 import pyarrow.parquet as pq
 import torch
-from kernelcast.workloads.torch_program import estimate
+from kernelcast.torch import estimate
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import kernelcast
 import numpy as np
 import torch
-from kernelcast.workloads.torch_program import estimate
+from kernelcast.torch import estimate
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
 

@@ -128,7 +128,7 @@ def estimate_program(what: str, options: ProgramOptions, known: Catalogue) -> No
 
 
 def _of_script(script: re.Match[str], predictor: ArtifactPredictor, options: ProgramOptions) -> tuple[Answers, Program]:
-    from ...workloads.torch_program import estimate_script
+    from ...python.torch_programs import estimate_script
 
     run = estimate_script(
         Path(script["path"]), script["function"], options.devices, threads=options.threads, batch=options.batch,

@@ -99,7 +99,7 @@ def test_a_kind_of_device_without_rows_is_answered_by_the_law_beside_one_that_ha
 
 def test_programs_take_a_family_where_it_was_measured_and_what_stands_in_elsewhere(of_cpus: ArtifactPredictor) -> None:
     torch = pytest.importorskip("torch")
-    from kernelcast.workloads.torch_program import estimate
+    from kernelcast.torch import estimate
 
     def rough(device: str, model: ArtifactPredictor) -> float:
         table, index = torch.ones(1000, 64), torch.ones(50, dtype=torch.int64)

@@ -8,7 +8,7 @@ from typing import Any
 import kernelcast
 import pytest
 from kernelcast.models.predict.predictor import ArtifactPredictor
-from kernelcast.workloads.torch_program import estimate
+from kernelcast.torch import estimate
 from kernelcast.workloads.torch_program.operation import Operation
 from kernelcast.workloads.torch_program.run import Run
 
