@@ -43,9 +43,13 @@ from .prices import ElectricityPrice as ElectricityPrice
 from .prices import GridOption as GridOption
 from .prices import Prices as Prices
 from .prices import Pue as Pue
+from .prices import StepRun as StepRun
+from .prices import Steps as Steps
 from .prices import read_electricity as read_electricity
 from .prices import read_prices as read_prices
 from .prices import show_footprint as show_footprint
+from .prices import show_step_run as show_step_run
+from .prices import step_run as step_run
 from .progress import Progress as Progress
 from .progress import progress_bar as progress_bar
 from .screen import PIPE_WIDTH as PIPE_WIDTH

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...features.errors import SpecError, listed
-from ...workloads.units import grams, money
+from ...workloads.units import grams, money, plain
 from .screen import between, show_fact
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
-    from ...models.predict.carbon import Electricity
+    from ...models.predict.carbon import Electricity, Footprint
     from ...models.predict.prediction import Interval
 
 Prices = Annotated[
@@ -35,6 +36,12 @@ ElectricityPrice = Annotated[
 ]
 Pue = Annotated[
     float | None, typer.Option("--pue", help="Power of the data centre over that of its devices; default: 1.")
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps", min=1, max=10**12, metavar="N", help="Also say the time, energy and cost of a run of N steps."
+    ),
 ]
 EarlierPrices = Annotated[list[str] | None, typer.Option("--prices", hidden=True)]
 """The earlier name of the option of services of language models."""
@@ -103,6 +110,51 @@ def show_footprint(
             )
         show_fact(name, f"{what}: {', '.join(words) or 'unknown, as its energy is'}")
     show_fact("grid", str(electricity))
+
+
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """So many steps one after the other, such as a training run. Their errors are one step's, so intervals grow alike.
+
+    Attributes:
+        steps: How many.
+        latency_s: Time of all; None where that of one is unknown.
+        energy_j: Energy of all devices; None likewise.
+        cost: At a price of the devices' hours; None without one.
+        footprint: What its electricity emits and costs; None where nobody asks.
+    """
+
+    steps: int
+    latency_s: Interval | None
+    energy_j: Interval | None
+    cost: Interval | None
+    footprint: Footprint | None
+
+
+def step_run(
+    steps: int, latency_s: Interval | None, energy_j: Interval | None, price_per_hour: float | None,
+    electricity: Electricity | None,
+) -> StepRun:  # fmt: skip
+    """A run of steps, from the time and energy of one and the price of an hour of all devices."""
+    whole_s, whole_j = (None if one is None else one.scaled(steps) for one in (latency_s, energy_j))
+    cost = None if whole_s is None or price_per_hour is None else whole_s.scaled(price_per_hour / 3600)
+    return StepRun(steps, whole_s, whole_j, cost, None if electricity is None else electricity.footprint(whole_j))
+
+
+def show_step_run(run: StepRun, device: str) -> None:
+    """Print what a run of steps takes on a device."""
+    footprint = run.footprint
+    amounts: list[tuple[Interval | None, Callable[[float], str], str]] = [
+        (run.latency_s, lambda time_s: f"{plain(time_s / 3600)} h", ""),
+        (run.energy_j, lambda energy_j: f"{plain(energy_j / 3.6e6)} kWh", ""),
+        (run.cost, money, " to rent"),
+    ]
+    if footprint is not None:
+        amounts += [(footprint.carbon_g, grams, " CO2e"), (footprint.electricity_cost, money, " for electricity")]
+    words = [
+        f"{write(amount.value)} {between(amount, write)}{what}" for amount, write, what in amounts if amount is not None
+    ]
+    show_fact("run", f"{run.steps:,} steps on {device}: {', '.join(words) or 'unknown'}")
 
 
 def _number(text: str) -> float | None:

@@ -16,6 +16,7 @@ from .predict_mlir import SUFFIXES
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
+    from ...models.predict.carbon import Electricity
     from ...workloads.architectures.estimate import Estimate
     from ...workloads.flame import Picture
     from ...workloads.savings import Saving
@@ -76,6 +77,7 @@ def estimate(
     grid: console.GridOption = None,
     electricity_price: console.ElectricityPrice = None,
     pue: console.Pue = None,
+    steps: console.Steps = None,
     out: Annotated[
         Path | None, typer.Option(help="Also write a program's answer to a .html, .json or .txt file.")
     ] = None,
@@ -125,7 +127,7 @@ def estimate(
             )
         options = ProgramOptions(
             device, threads, batch, bind or (), out, flame, capture, console.model_dir(model), coverage, prices,
-            power_limit_w, clock_hz, electricity, as_json,
+            power_limit_w, clock_hz, electricity, steps, as_json,
         )  # fmt: skip
         estimate_program(what, options, known)
         return
@@ -180,6 +182,7 @@ def estimate(
         )
         for name in device
     ]  # fmt: skip
+    runs = [] if steps is None else [_run(steps, item, prices.get(item.device), electricity) for item in estimates]
     won = {item.device: savings(predictor, item, coverage=coverage) for item in estimates}
     if flame is not None:
         from ...workloads.flame import write
@@ -190,6 +193,8 @@ def estimate(
         if electricity is not None:
             for values, item in zip(answers, estimates, strict=True):
                 values["footprint"] = electricity.footprint(item.energy_per_token_j, item.step.tokens)
+        for values, run in zip(answers, runs, strict=False):
+            values["run"] = run
         console.print_json({"estimates": answers})
     else:
         _show(estimates, known, won, prices)
@@ -201,6 +206,15 @@ def estimate(
                 for where, times in (("a step", float(item.step.tokens)), ("a million tokens", 1e6))
             ],
         )
+        for item, run in zip(estimates, runs, strict=False):
+            console.show_step_run(run, known.get(item.device).title)
+
+
+def _run(steps: int, item: Estimate, price: float | None, electricity: Electricity | None) -> console.StepRun:
+    """Steps like an estimated one, on all devices of its plan."""
+    energy_j = None if item.energy_per_token_j is None else item.energy_per_token_j.scaled(item.step.tokens)
+    per_hour = None if price is None else price * item.plan.devices
+    return console.step_run(steps, item.whole.latency_s, energy_j, per_hour, electricity)
 
 
 def estimate_answer(estimate: Estimate, price_per_hour: float | None = None) -> dict[str, Any]:

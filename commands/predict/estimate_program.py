@@ -42,6 +42,7 @@ class ProgramOptions:
         power_limit_w: Power limit of the GPUs; None: their own.
         clock_hz: Clock that they are locked to; None: none.
         electricity: Where electricity is from, and what it costs; None: nobody asks.
+        steps: Steps of a whole run; None: nobody asks.
         as_json: Whether JSON is printed.
     """
 
@@ -58,6 +59,7 @@ class ProgramOptions:
     power_limit_w: float | None
     clock_hz: float | None
     electricity: Electricity | None
+    steps: int | None
     as_json: bool
 
 
@@ -115,16 +117,24 @@ def estimate_program(what: str, options: ProgramOptions, known: Catalogue) -> No
         write(flame, Path(what).name, {"operators": answers.operators}, pictures_of(answers))
     if capture is not None:
         _write(capture, program)
+    runs = {} if options.steps is None else {
+        name: console.step_run(options.steps, total.latency_s, total.energy_j, options.prices.get(name), options.electricity)
+        for name, total in answers.totals.items()
+    }  # fmt: skip
     if options.as_json:
         data = as_data(answers)
         if options.electricity is not None:
             for name, total in answers.totals.items():
                 data["totals"][name]["footprint"] = options.electricity.footprint(total.energy_j)
+        for name, run in runs.items():
+            data["totals"][name]["run"] = run
         console.print_json(data)
     else:
         console.out().print(as_text(answers), soft_wrap=True)
         energies = [(f"a run on {name}", total.energy_j, 1.0) for name, total in answers.totals.items()]
         console.show_footprint(options.electricity, energies)
+        for name, run in runs.items():
+            console.show_step_run(run, answers.totals[name].title)
 
 
 def _of_script(script: re.Match[str], predictor: ArtifactPredictor, options: ProgramOptions) -> tuple[Answers, Program]:

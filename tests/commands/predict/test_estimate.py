@@ -212,6 +212,7 @@ def test_a_step_under_a_limit_and_its_footprint(run, config):
         for options in ((), ("--power-limit-w", "200", "--grid", "de", "--pue", "1.5", "--tp", "1"))
     )
     assert limited["latency_s"]["value"] > usual["latency_s"]["value"]
+    assert "run" not in usual
     assert limited["energy_j"]["value"] < usual["energy_j"]["value"]
     carbon_g = limited["footprint"]["carbon_g"]["value"]
     assert carbon_g == pytest.approx(1.5 * 344 * limited["energy_j"]["value"] / 3.6e6)
@@ -225,6 +226,24 @@ def test_a_step_under_a_limit_and_its_footprint(run, config):
         "PUE 1",
     ):
         assert words in done.out
+
+
+def test_a_training_run_is_its_steps(run, config):
+    ask = ("estimate", config, "--train", "1024", "--device", "h100-sxm", "--tp", "2", "--steps", "72000")
+    options = ("--price", "2", "--grid", "100", "--electricity-price", "0.5")
+    item = json.loads(run(*ask, *options, "--json").out)["estimates"][0]
+    # Both devices of the plan draw the energy of one.
+    step_s, step_j = item["latency_s"]["upper"], 2 * item["energy_j"]["upper"]
+    whole = item["run"]
+    assert whole["steps"] == 72000
+    assert whole["latency_s"]["upper"] == pytest.approx(72000 * step_s)
+    assert whole["energy_j"]["upper"] == pytest.approx(72000 * step_j)
+    assert whole["cost"]["upper"] == pytest.approx(72000 * step_s / 3600 * 2 * 2)
+    assert whole["footprint"]["carbon_g"]["upper"] == pytest.approx(72000 * step_j / 3.6e6 * 100)
+    done = run(*ask, *options)
+    for words in ("72,000 steps on NVIDIA H100", " h [", " kWh [", "to rent", "CO2e", "for electricity"):
+        assert words in done.out
+    assert "--steps" in run(*ask[:-1], "0").err
 
 
 @pytest.mark.parametrize(

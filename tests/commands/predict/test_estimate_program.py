@@ -179,7 +179,10 @@ def test_a_program_under_a_limit_and_its_footprint(run, script):
         (item,) = json.loads(done.out)["totals"].values()
         return item
 
-    usual, slow = total(), total("--clock-hz", "4e8", "--grid", "380")
+    usual, slow = total(), total("--clock-hz", "4e8", "--grid", "380", "--steps", "1000")
+    assert slow["run"]["energy_j"]["value"] == pytest.approx(1000 * slow["energy_j"]["value"])
+    assert slow["run"]["footprint"]["carbon_g"]["value"] == pytest.approx(1000 * slow["footprint"]["carbon_g"]["value"])
+    assert slow["run"]["cost"] is None
     assert slow["kernels_s"] > 1.2 * usual["kernels_s"]
     carbon_g = slow["footprint"]["carbon_g"]["value"]
     assert carbon_g == pytest.approx(380 * slow["energy_j"]["value"] / 3.6e6)
