@@ -83,10 +83,10 @@ def forward(row: Row) -> list[KernelSpec]:
 def backward(row: Row) -> list[KernelSpec]:
     """The kernels that the operator's gradient runs, from PyTorch's derivatives.yaml and their CUDA sources.
 
-    A product has two products behind it, read as those with a bias (most devices were measured with these alone, as
-    `workloads/torch_program/kernels/products.py` has it), and a bias the sum of its rows; an addition hands its gradient on
-    without a kernel; a multiplication by a number is one, of two tensors two; a softmax multiplies gradient and answer first
-    and then goes over both; a LayerNorm has one kernel for its input and one for its weights; activations read both.
+    A product has two products behind it, taken as those with a bias (the devices were measured with these alone), and a bias
+    the sum of its rows; an addition hands its gradient on without a kernel; a multiplication by a number is one, of two
+    tensors two; a softmax multiplies gradient and answer first and then goes over both; a LayerNorm has one kernel for its
+    input and one for its weights; activations read both.
     """
     op = row["op"]
     if op == "linear":

@@ -26,10 +26,8 @@ MAX_DIM = 2**40
 
 MAX_THREADS = 4096
 """Most CPU threads accepted: above any machine's, so that a size in the wrong place is noticed."""
-
 CACHE_STATES = ("hot", "cold")
 """hot: operands may be in cache from the call before; cold: caches flushed before every call."""
-
 TIMINGS = ("device", "call")
 """device: the kernel alone, from its start to its end on a GPU; call: one call of the library, with its launch and the host's
 work. On a CPU they are one."""
@@ -245,6 +243,7 @@ class KernelFamily:
         model_shapes: Sizes met in real models.
         variants: Variants it has.
         config: Tile settings it takes.
+        like_variants: By variant a like one, which answers where that was measured nearer by.
         plain_impl: Whose call is meant where no impl is given and it was measured: a library's that adds nothing of its own.
         unit: Which arithmetic units the peak is taken from.
         mlir_ops: MLIR operations that are this kernel.
@@ -275,6 +274,7 @@ class KernelFamily:
     model_shapes: Sequence[Mapping[str, int]]
     variants: tuple[str, ...] = ("",)
     config: tuple[str, ...] = ()
+    like_variants: Mapping[str, str] = field(default_factory=dict)
     plain_impl: str = ""
     unit: Literal["matrix", "vector"] = "vector"
     mlir_ops: tuple[str, ...] = ()

@@ -57,6 +57,7 @@ FAMILY = KernelFamily(
         Dim("k", "columns of A, rows of B"),
     ),
     variants=("", "bias", "batched", *_LAYOUTS),
+    like_variants=dict.fromkeys(("", *_LAYOUTS), "bias"),
     config=(
         "tile_m",
         "tile_n",

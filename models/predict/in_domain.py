@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,11 +26,11 @@ from ..family_model.artifact import FamilyModel
 from ..family_model.device_correction import Adaptation
 from ..family_model.domain import alignment_limits, size_limits
 from ..family_model.family_regressor import CategoryInputs, Source, covered_targets
-from ..family_model.intervals import REGIMES, SCORED, power_limits_of, score_row
+from ..family_model.intervals import power_limits_of
 from ..family_model.utilisation import POWERED_KIND
 from ..family_model.vector_products import unknown_sides
 from .floors import log_call_s, log_column_s, log_rows_s
-from .prediction import HOST_S, MOST_PASSES
+from .prediction import HOST_S, MOST_PASSES, ScoreRows
 
 SCALED_BOUND = "scaled bound"
 """Method where no learned model applies: the lower bound times the family's median ratio to it."""
@@ -81,10 +81,6 @@ class TrainingSupport:
         return self.warnings or (() if self.fallback_warning is None else (self.fallback_warning,))
 
 
-_MAX_COVERAGES = 64
-"""Coverages of which a category's scores are kept; callers ask for few."""
-
-
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
     """The numbers of each case's record, shape `(n,)`, or `(1,)` where all cases share one.
@@ -130,44 +126,8 @@ class RecordColumns:
         return self.log_call_s if log_rows is None else np.maximum(self.log_call_s, log_rows)
 
 
-class ScoreRows(dict[float, Floats]):
-    """What answers of a category take from its support, its device and the scores of its regimes, by coverage.
-
-    Each is computed when a coverage is first looked up: whether a learned model applies, labels never seen, power limit, least
-    power, `HOST_S` where memory bounds the interval from above, and a `score_row` for each target.
-    """
-
-    def __init__(
-        self,
-        model: FamilyModel,
-        regimes: Mapping[str, str],
-        adaptations: Mapping[str, Adaptation],
-        kind: str,
-        numbers: Sequence[float],
-    ) -> None:
-        super().__init__()
-        self._numbers = tuple(numbers)
-        self._model = model
-        self._regimes = dict(regimes)
-        if "power" in regimes:
-            # Energy is as novel as the more novel of the two it is made of.
-            self._regimes["energy"] = max(regimes["latency"], regimes["power"], key=REGIMES.index)
-        self._adaptations = adaptations
-        self._kind = kind
-        family = get_family(model.schema.family)
-        self._has_kernels = family.by_row or family.tiles is not None
-
-    def __missing__(self, coverage: float) -> Floats:
-        numbers = [*self._numbers]
-        for target in (name for name in SCORED if name in self._regimes):
-            regime, scores = self._regimes[target], self._model.targets[target].scores
-            # Energy on an adapted device is put together from the other two afterwards.
-            if regime == "adapted" and target in self._adaptations:
-                scores = {regime: self._adaptations[target].scores}
-            numbers += score_row(scores, regime, self._kind, coverage, self._has_kernels and target != "power")
-        if len(self) >= _MAX_COVERAGES:
-            self.clear()
-        return self.setdefault(coverage, np.array(numbers, dtype=np.float64))
+_NEARER = 0.3
+"""How much nearer another variant has to be measured for it to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +174,41 @@ class CategoryRecord:
         case_numbers = (support.is_learned, support.novelty, limit_w, idle_w, host_s)
         scores = ScoreRows(model, support.answer_regime, adaptations, device.kind, case_numbers)
         return cls(inputs, sources, support, support.notes, adaptations, numbers, columns, scores)
+
+    @property
+    def nearness(self) -> float:
+        """How near its latency was measured, by its impl: 1 on the device, less on other editions of its chip, 0 elsewhere."""
+        if self.support.own_regime.get("latency") == "seen":
+            return 1.0
+        impl = self.inputs.features.read.impl
+        near = [
+            source.near_duplicate for source in self.sources
+            if source.is_same and "latency" in source.targets and source.inputs.features.read.impl == impl
+        ]  # fmt: skip
+        return max(near, default=0.0)
+
+    def standing_for(self, model: FamilyModel, variant: str) -> CategoryRecord:
+        """The record of another variant for one that it answers for, with a wider interval."""
+        read = self.inputs.features.read
+        words = (
+            f"variant {variant or 'plain'} was not measured near {read.device} in {read.dtype}; read as {read.variant}"
+        )
+        support = self.support
+        wider = replace(support, novelty=support.novelty + 1.0, warnings=(words, *support.warnings))
+        return CategoryRecord.of(model, self.inputs, self.sources, wider)
+
+
+def record_or_like(
+    model: FamilyModel, category: CaseCategory, record_of: Callable[[CaseCategory], CategoryRecord]
+) -> CategoryRecord:
+    """What is known of a category; of one measured nowhere near what is known of a variant like it that was."""
+    record = record_of(category)
+    variant = get_family(model.schema.family).like_variants.get(category.variant)
+    if variant is None or category.knobs or record.adaptations or record.nearness == 1.0:
+        return record
+    other = record_of(category._replace(variant=variant, timing=record.inputs.features.read.timing))
+    is_nearer = category.impl in ("", other.inputs.features.read_as) and other.nearness - record.nearness >= _NEARER
+    return other.standing_for(model, category.variant) if is_nearer else record
 
 
 def training_support(

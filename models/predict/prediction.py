@@ -11,10 +11,19 @@ import numpy as np
 
 from ...features.batch.cases import Cases, Floats, Strings
 from ...features.device import Catalogue
-from ...features.kernel import KernelSpec
+from ...features.kernel import KernelSpec, get_family
 from ..engine.program import Program
 from ..family_model.artifact import FamilyModel
-from ..family_model.intervals import ROW_NUMBERS, WIDENING_PER_STEP, interval_ends, interval_rows
+from ..family_model.device_correction import Adaptation
+from ..family_model.intervals import (
+    REGIMES,
+    ROW_NUMBERS,
+    SCORED,
+    WIDENING_PER_STEP,
+    interval_ends,
+    interval_rows,
+    score_row,
+)
 from ..family_model.intervals import Interval as Interval
 from ..family_model.intervals import TargetColumns as TargetColumns
 
@@ -235,3 +244,47 @@ def answer_programs(model: FamilyModel, n_logs: int, scale_graphs: Sequence[int 
         adapted: Program(formula, (n_logs, n_scales, n_single, n_scores * adapted), (5, n_scores * ROW_NUMBERS))
         for adapted in (False, True)
     }
+
+
+_MAX_COVERAGES = 64
+"""Coverages of which a category's scores are kept; callers ask for few."""
+
+
+class ScoreRows(dict[float, Floats]):
+    """What answers of a category take from its support, its device and the scores of its regimes, by coverage.
+
+    Each is computed when a coverage is first looked up: whether a learned model applies, labels never seen, power limit, least
+    power, `HOST_S` where memory bounds the interval from above, and a `score_row` for each target.
+    """
+
+    def __init__(
+        self,
+        model: FamilyModel,
+        regimes: Mapping[str, str],
+        adaptations: Mapping[str, Adaptation],
+        kind: str,
+        numbers: Sequence[float],
+    ) -> None:
+        super().__init__()
+        self._numbers = tuple(numbers)
+        self._model = model
+        self._regimes = dict(regimes)
+        if "power" in regimes:
+            # Energy is as novel as the more novel of the two it is made of.
+            self._regimes["energy"] = max(regimes["latency"], regimes["power"], key=REGIMES.index)
+        self._adaptations = adaptations
+        self._kind = kind
+        family = get_family(model.schema.family)
+        self._has_kernels = family.by_row or family.tiles is not None
+
+    def __missing__(self, coverage: float) -> Floats:
+        numbers = [*self._numbers]
+        for target in (name for name in SCORED if name in self._regimes):
+            regime, scores = self._regimes[target], self._model.targets[target].scores
+            # Energy on an adapted device is put together from the other two afterwards.
+            if regime == "adapted" and target in self._adaptations:
+                scores = {regime: self._adaptations[target].scores}
+            numbers += score_row(scores, regime, self._kind, coverage, self._has_kernels and target != "power")
+        if len(self) >= _MAX_COVERAGES:
+            self.clear()
+        return self.setdefault(coverage, np.array(numbers, dtype=np.float64))

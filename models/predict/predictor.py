@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -34,7 +34,7 @@ from ..family_model.intervals import (
 from ..family_model.utilisation import UtilisationModel
 from ..family_model.vector_products import bound_by_streams, unknown_vectors
 from .case_notes import Novelty, notes
-from .in_domain import CategoryRecord, RecordColumns, training_support
+from .in_domain import CategoryRecord, RecordColumns, record_or_like, training_support
 from .law import cases_by_law, with_law
 from .power_cap import under_settings
 from .power_law import PowerSetting
@@ -70,7 +70,7 @@ class FamilyPredictor:
         self.devices = devices
         self._family = get_family(model.schema.family)
         self._targets = tuple(name for name, target in model.targets.items() if target.members)
-        self.records = CategoryCache(self._find_record)
+        self.records = CategoryCache(partial(record_or_like, model, record_of=self._record))
 
     @cached_property
     def _scale_graphs(self) -> tuple[int | None, ...]:
@@ -102,7 +102,7 @@ class FamilyPredictor:
         other._runtime, other._learned = self._runtime, self._learned
         return other
 
-    def _find_record(self, category: CaseCategory) -> CategoryRecord:
+    def _record(self, category: CaseCategory) -> CategoryRecord:
         inputs = self._learned.inputs_of([category])[0]
         support = training_support(self.model, self.regressor, inputs.features, self._family, self._learned.measured)
         return CategoryRecord.of(self.model, inputs, self._learned.sources_of(inputs.features.category), support)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import kernelcast
 import numpy as np
 import pytest
 from kernelcast.features.batch.cases import Cases
@@ -17,7 +18,7 @@ from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec, get_family
 from kernelcast.models.evaluation.evaluation import evaluate
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
-from kernelcast.models.predict.prediction import TARGETS, Predictions
+from kernelcast.models.predict.prediction import TARGETS, Prediction, Predictions
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.labelled_cases import LabelledCases, joined
 
@@ -282,3 +283,26 @@ def test_every_learner_learns_latency_and_power(name: str, made_up: MadeUp, trai
     for target, metrics in errors.items():
         assert metrics is not None
         assert metrics.median_ape_pct < 20, target
+
+
+def test_a_plain_product_is_read_as_one_with_a_bias_where_that_was_measured_nearer_by() -> None:
+    """Tables of fp32 have products with a bias alone on an A100; on an H200 the plain ones were measured."""
+    shipped = kernelcast.load()
+
+    def ask(device: str, variant: str, **other: Any) -> Prediction:
+        spec = KernelSpec.of(
+            "gemm", "fp32", variant=variant, m=4096, n=4096, k=4096, timing="device", impl="torch", **other
+        )
+        return shipped.predict([spec], [device])[0]
+
+    for device in ("nvidia-a100-pcie-40gb", A100):
+        plain, biased = ask(device, ""), ask(device, "bias")
+        assert plain.latency_s.value == pytest.approx(biased.latency_s.value, rel=1e-3)
+        assert plain.latency_s.upper / plain.latency_s.lower > biased.latency_s.upper / biased.latency_s.lower
+        assert any(
+            f"variant plain was not measured near {device} in fp32; read as bias" in note for note in plain.notes
+        )
+        assert not plain.in_domain
+    h200 = "nvidia-h200-sxm-141gb"
+    assert ask(h200, "").latency_s.value != ask(h200, "bias").latency_s.value
+    assert not any("read as bias" in note for note in ask(h200, "").notes)

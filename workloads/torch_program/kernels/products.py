@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
 from ....features.kernel import KernelSpec
 from ..operation import Operation, TensorInfo, float_dtype
-from .kernel_use import ALIKE, KernelUse, Uses, by_bytes, last_size, scaled, streamed
+from .kernel_use import KernelUse, Uses, by_bytes, last_size, scaled, streamed
 
 _HALF = frozenset({"bf16", "fp16", "fp8", "int8"})
 
@@ -32,9 +31,6 @@ def _gemm(
         variant = ("t" if _is_transposed(a) else "n") + ("t" if _is_transposed(b) else "n")
         variant = "" if variant == "nn" else variant
     spec = KernelSpec.of("gemm", dtype, variant=variant, timing="device", batch=batch, m=m, n=n, k=k)
-    if kind == "gpu" and variant not in ("batched", "bias") and dtype not in _HALF:
-        # Most GPUs were measured with a bias alone in full precision; adding it costs nothing to speak of.
-        return [KernelUse(spec, otherwise=(KernelUse(replace(spec, variant="bias"), widening=ALIKE),))]
     return [KernelUse(spec)]
 
 
