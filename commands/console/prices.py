@@ -136,7 +136,7 @@ def step_run(
     electricity: Electricity | None,
 ) -> StepRun:  # fmt: skip
     """A run of steps, from the time and energy of one and the price of an hour of all devices."""
-    whole_s, whole_j = (None if one is None else one.scaled(steps) for one in (latency_s, energy_j))
+    whole_s, whole_j = (None if total is None else total.scaled(steps) for total in (latency_s, energy_j))
     cost = None if whole_s is None or price_per_hour is None else whole_s.scaled(price_per_hour / 3600)
     return StepRun(steps, whole_s, whole_j, cost, None if electricity is None else electricity.footprint(whole_j))
 
