@@ -196,14 +196,14 @@ class Client(_Connected):
 
     def predict_model(
         self, kernels: Sequence[Mapping[str, Any]], devices: Sequence[str], *, launch_s: float | None = None,
-        queued: bool | None = None, coverage: float | None = None, **electricity: Any,
+        queued: bool | None = None, coverage: float | None = None, **others: Any,
     ) -> list[WholeModelPrediction]:  # fmt: skip
         """What a whole model costs on each device; a kernel is a spec without a device, with a `count` and a `name`.
 
-        `electricity` has `grid`, `electricity_price` and `pue`.
+        `others` are `power_limit_w`, `clock_hz`, `grid`, `electricity_price` and `pue`.
         """
         request: dict[str, Any] = {"devices": names(devices), "kernels": [_kernel(kernel) for kernel in kernels]}
-        request |= _known(launch_s=launch_s, queued=queued, coverage=coverage, **electricity)
+        request |= _known(launch_s=launch_s, queued=queued, coverage=coverage, **others)
         return self._post("/v1/predict/model", request, WholeModelPredictions).answers
 
     def predict_mlir(

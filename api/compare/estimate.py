@@ -59,6 +59,8 @@ def _of_model(call: Call, wanted: Wanted, item: ModelStep) -> Estimates:
 
 
 def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> DeviceEstimate:
+    if device.name in wanted.refusals:
+        return _refused(device, wanted, wanted.refusals[device.name])
     predictor = call.loaded.predictor
     if wanted.setting is not None:
         predictor = cast("ArtifactPredictor", predictor).under(wanted.setting)
@@ -92,9 +94,10 @@ def _model_on(call: Call, wanted: Wanted, item: ModelStep, device: Device) -> De
 
 
 def _of_program(call: Call, wanted: Wanted, program: Program) -> Estimates:
+    devices = [device for device in wanted.devices if device.name not in wanted.refusals]
     try:
         result = answer_program(
-            call.loaded.predictor, program, wanted.devices, threads=wanted.threads, coverage=wanted.coverage,
+            call.loaded.predictor, program, devices, threads=wanted.threads, coverage=wanted.coverage,
             setting=wanted.setting,
         )  # fmt: skip
     except SpecError as error:
@@ -105,6 +108,8 @@ def _of_program(call: Call, wanted: Wanted, program: Program) -> Estimates:
 
 
 def _program_on(call: Call, wanted: Wanted, result: Answers, device: Device) -> DeviceEstimate:
+    if device.name in wanted.refusals:
+        return _refused(device, wanted, wanted.refusals[device.name])
     item, memory = result.totals[device.name], result.memory
     if item.whole is not None:
         _count(call, device, item.whole.parts)
@@ -133,7 +138,7 @@ def _program_on(call: Call, wanted: Wanted, result: Answers, device: Device) -> 
 
 
 def _refused(device: Device, wanted: Wanted, reason: str) -> DeviceEstimate:
-    """A device that a model cannot be estimated on."""
+    """A device that the work cannot be estimated on."""
     return DeviceEstimate(
         device=device.name, title=device.title, kind=device.kind, refusal=reason, coverage=wanted.coverage, latency_s=None,
         power_w=None, energy_j=None, tokens_per_s=None, samples_per_s=None, energy_per_token_j=None, cost=None,

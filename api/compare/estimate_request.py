@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from ...features.device import Catalogue, Device
-from ...features.errors import listed
+from ...features.errors import SpecError, listed
 from ...features.kernel import MAX_THREADS
 from ...features.spec_io.reading import MAX_TEXT, SETTING_FIELDS, kind_of, shown_name
 from ...models.predict.carbon import ELECTRICITY_FIELDS, Electricity, read_electricity
-from ...models.predict.power_law import PowerSetting, checked_setting
+from ...models.predict.power_law import PowerSetting, checked_setting, read_setting
 from ...workloads.architectures.estimate import formats_of
 from ...workloads.architectures.facts import ModelFacts
 from ...workloads.architectures.forward import check_step
@@ -52,6 +52,7 @@ class Wanted:
         coverage: Coverage of the intervals.
         prices: Price of an hour by catalogue name.
         setting: How the devices are set; None: as they come.
+        refusals: Why devices cannot be set so, by their names.
         electricity: Where electricity is from, and what it costs; None: nobody asks.
     """
 
@@ -60,6 +61,7 @@ class Wanted:
     coverage: float
     prices: dict[str, float]
     setting: PowerSetting | None
+    refusals: dict[str, str]
     electricity: Electricity | None
 
 
@@ -110,10 +112,11 @@ def read_estimate(body: bytes, catalogue: Catalogue) -> tuple[Wanted, ModelStep 
     inner = [root[name] for name in ("config", "plan", "price_per_hour") if isinstance(root.get(name), dict)]
     refuse_duplicate_names(body, root, inner)
     devices = read_devices(root.get("devices"), catalogue, MAX_ESTIMATED)
+    setting = naming_field(lambda: read_setting(root.get("power_limit_w"), root.get("clock_hz")))
     wanted = Wanted(
         devices, whole_number(root, "threads", MAX_THREADS), read_coverage(root),
         read_prices(root.get("price_per_hour"), catalogue, devices),
-        naming_field(lambda: checked_setting(root.get("power_limit_w"), root.get("clock_hz"), *devices)),
+        setting, _refusals(setting, devices),
         naming_field(lambda: read_electricity(*map(root.get, ELECTRICITY_FIELDS))),
     )  # fmt: skip
     if not is_program:
@@ -123,6 +126,23 @@ def read_estimate(body: bytes, catalogue: Catalogue) -> tuple[Wanted, ModelStep 
         calls = f"a program of {len(program.calls)} calls on {len(devices)} devices"
         raise ProblemError(413, f"{calls}; at most {MAX_CALLS} calls times devices are priced, ask for fewer devices")
     return wanted, program
+
+
+def _refusals(setting: PowerSetting | None, devices: Sequence[Device]) -> dict[str, str]:
+    """Why devices cannot be set so, by their names.
+
+    Raises:
+        ProblemError: 422 where none of them can.
+    """
+    refusals: dict[str, str] = {}
+    for device in devices if setting is not None else ():
+        try:
+            checked_setting(setting.power_limit_w, setting.clock_hz, device)
+        except SpecError as error:
+            refusals[device.name] = str(error)
+            if len(refusals) == len(devices):
+                raise invalid_field(error.field or "power_limit_w", "; ".join(refusals.values())) from error
+    return refusals
 
 
 def _read_step(root: Mapping[str, Any]) -> ModelStep:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ...client.answers import WholeModelPredictions
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
-from ...features.spec_io.reading import shown_name
+from ...features.spec_io.reading import SETTING_FIELDS, shown_name
 from ...models.predict.carbon import ELECTRICITY_FIELDS, Electricity, read_electricity
+from ...models.predict.power_law import PowerSetting, checked_setting
+from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import whole_answer
 from ...workloads.kernel_reading import kernel_path, read_kernel
 from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, WholeModelPrediction, predict_whole
@@ -58,14 +60,17 @@ def answer(call: Call, body: bytes) -> bytes:
 
 
 def _predict(loaded: LoadedModel, request: ModelRequest) -> list[WholeModelPrediction]:
+    predictor = loaded.predictor
+    if request.setting is not None:
+        predictor = cast("ArtifactPredictor", predictor).under(request.setting)
     ask = partial(
-        predict_whole, loaded.predictor, request.kernels,
+        predict_whole, predictor, request.kernels,
         coverage=request.coverage, launch_s=request.launch_s, queued=request.queued,
     )  # fmt: skip
     try:
         return [ask(device) for device in request.devices]
     except SpecError as error:
-        if error.field in ("coverage", "launch_s"):
+        if error.field in ("coverage", "launch_s", *SETTING_FIELDS):
             raise ProblemError(422, str(error), [field_problem(error, error.field)]) from error
         errors = _at_fault(loaded, request) or [field_problem(error, error.field or "kernels")]
         raise ProblemError(422, errors[0].detail, errors) from error
@@ -85,7 +90,7 @@ def _at_fault(loaded: LoadedModel, request: ModelRequest) -> list[FieldProblem]:
     return errors
 
 
-MODEL_FIELDS = ("devices", "kernels", "coverage", "launch_s", "queued", *ELECTRICITY_FIELDS)
+MODEL_FIELDS = ("devices", "kernels", "coverage", "launch_s", "queued", *SETTING_FIELDS, *ELECTRICITY_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class ModelRequest:
         coverage: Coverage of the intervals.
         launch_s: Time between two kernels, seconds.
         queued: Whether work is queued ahead of the device, which hides launches: kernels alone are asked for.
+        setting: How the devices are set; None: as they come.
         electricity: Where electricity is from, and what it costs; None: nobody asks.
     """
 
@@ -106,6 +112,7 @@ class ModelRequest:
     coverage: float
     launch_s: float
     queued: bool
+    setting: PowerSetting | None
     electricity: Electricity | None
 
 
@@ -134,7 +141,9 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
     if not isinstance(queued := root.get("queued", False), bool):
         raise invalid_field("queued", "must be true or false")
     electricity = naming_field(lambda: read_electricity(*map(root.get, ELECTRICITY_FIELDS)))
-    devices = [device.name for device in named_devices(names, catalogue)]
+    boards = named_devices(names, catalogue)
+    setting = naming_field(lambda: checked_setting(root.get("power_limit_w"), root.get("clock_hz"), *boards))
+    devices = [device.name for device in boards]
     kernels: list[Kernel] = []
     errors: list[FieldProblem] = []
     for index, item in enumerate(items):
@@ -146,7 +155,7 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
                 break
     if errors:
         raise invalid(errors)
-    return ModelRequest(kernels, devices, coverage, float(launch_s), queued, electricity)
+    return ModelRequest(kernels, devices, coverage, float(launch_s), queued, setting, electricity)
 
 
 def _is_number(value: Any) -> bool:

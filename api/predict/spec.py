@@ -261,7 +261,8 @@ def _under_settings(loaded: LoadedModel, request: Request, predictions: list[Pre
     """The predictions of a request for boards set as it says.
 
     Raises:
-        SpecError: a power limit for a spec whose power is unknown; of a batch `field` and message have its path.
+        SpecError: a power limit for a single spec whose power is unknown.
+        ProblemError: 422 naming the specs of a batch of which that is so.
     """
     if not any(request.settings):
         return predictions
@@ -272,12 +273,13 @@ def _under_settings(loaded: LoadedModel, request: Request, predictions: list[Pre
         if request.single:
             raise
         # One of them is at fault: each alone says which.
+        errors: list[FieldProblem] = []
         for i, each in enumerate(zip(predictions, boards, request.settings, strict=True)):
             try:
                 prediction_under(*each)
             except SpecError as error:
-                raise SpecError(str(error), field=f"requests[{i}].{error.field}") from error
-        raise
+                errors.append(field_problem(error, f"requests[{i}].{error.field}", i))
+        raise invalid(errors[:MAX_LISTED]) from None
 
 
 def _at_fault(loaded: LoadedModel, request: Request) -> list[FieldProblem]:

@@ -146,6 +146,9 @@ def test_settings_and_footprints(client):
     assert measured.best.servers > 40_000 // (8 * 300)
     (whole,) = client.predict_model(kernels, ["h200"], grid="de", pue=1.2)
     assert whole.footprint.carbon_g.value == pytest.approx(1.2 * 344 * whole.energy_j.value / 3.6e6)
+    (limited,) = client.predict_model(kernels, ["h200"], power_limit_w=200)
+    assert limited.power_w.value <= 200
+    assert limited.latency_s.value > whole.latency_s.value
     answer = client.predict("gemm", device="h200", dtype="bf16", grid=380, **SIZES)
     assert answer.footprint.g_per_kwh == 380
     assert client.predict("gemm", device="h200", dtype="bf16", **SIZES).footprint is None

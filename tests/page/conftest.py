@@ -31,16 +31,18 @@ _MOST_POLLS = 240
 _PROGRAM = (Path(__file__).parents[2] / "examples" / "mlp.mlir").read_text(encoding="utf-8")
 _GEMM = "family=gemm&dtype=bf16&sizes.m=512&sizes.n=4096&sizes.k=4096"
 VIEWS = {
-    "llm": "#/llm?model=meta-llama/Llama-3.1-8B&llm.devices=h100-sxm,l40s&llm.tp=1&output_tokens=64",
+    "llm": "#/llm?model=meta-llama/Llama-3.1-8B&llm.devices=h100-sxm,l40s&llm.tp=1&output_tokens=64&grid=de",
     "llm-refused": "#/llm?model=google-bert/bert-base-uncased&llm.devices=h100-sxm&llm.tp=1",
     "predict": f"#/predict?{_GEMM}&devices=h200",
     "predict-several": f"#/predict?{_GEMM}&devices=h200,l40s,mi300x",
     "predict-refused": f"#/predict?{_GEMM.replace('512', '0')}&devices=h200",
+    "predict-limited": f"#/predict?{_GEMM}&devices=h200,rtx-4090&power_limit_w=500&grid=de&caps=open",
     "sweep": f"#/sweep?{_GEMM}&devices=h200,l40s&sweep.dim=m&sweep.points=9",
     "compare": f"#/compare?{_GEMM}&among=h200,l40s,mi300x,p4",
     "tiles": f"#/tiles?{_GEMM}&devices=h200&tiles.top=5",
     "model": "#/model",
-    "model-trained": "#/model?model=google-bert/bert-base-uncased&phase=train&batch=8&length=128&model.devices=h200,l40s",
+    "model-trained": "#/model?model=google-bert/bert-base-uncased&phase=train&batch=8&length=128&model.devices=h200,l40s"
+    "&power_limit_w=300&grid=de",
     "mlir": f"#/mlir?devices=h200,epyc-9005-vm-2c&text={quote(_PROGRAM)}",
     "data": "#/data?data.set=shipped&data.family=gemm&data.row=3",
     "accuracy": "#/accuracy",

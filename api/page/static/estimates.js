@@ -5,6 +5,7 @@ import { csv } from "./download.js";
 import { barPicture, exportTools } from "./exports.js";
 import { priceInput, shownBy } from "./form.js";
 import { grouped, percent, show, showDifference } from "./format.js";
+import { gridHint } from "./power.js";
 
 const PICTURES = {
   latency_s: { words: "Time of a step", unit: "s", of: (row) => row.latency_s },
@@ -173,13 +174,15 @@ function wonPanel(rows) {
 
 function tablePanel(page, answer, rows, priced) {
   const many = answer.devices > 1;
-  const columns = ["Device", "Time", "Tokens per second", "Power", "Energy per token", "Price per hour", "Cost of a million tokens"];
+  const { footprint } = rows.find((row) => row.footprint) ?? {};
+  const columns = ["Device", "Time", "Tokens per second", "Power", "Energy per token", ...(footprint ? ["CO2e of a step"] : []), "Price per hour", "Cost of a million tokens"];
   const cells = (row) => [
     row.title,
     intervalCell(row.latency_s, "s"),
     intervalCell(row.tokens_per_s, "count"),
     intervalCell(row.power_w, "w"),
     intervalCell(row.energy_per_token_j, "j"),
+    ...(footprint ? [intervalCell(row.footprint.carbon_g, "g")] : []),
     el("td", {}, priceInput(page, row, priced)),
     intervalCell(row.cost_per_million_tokens, "money"),
   ];
@@ -187,6 +190,7 @@ function tablePanel(page, answer, rows, priced) {
     "Table",
     hint(`Type what an hour of ${many ? "one device" : "a device"} costs you, in any currency.`),
     table("Devices side by side", columns, rows.map(cells), { label: "Devices side by side", kind: "compare", number: (i) => i > 0 }),
+    footprint ? gridHint(footprint) : "",
   );
 }
 

@@ -194,8 +194,9 @@ export function specView(root, page, { load, draw, extra = null, ...options }) {
 }
 
 /** The form of a spec. `changed` is called when the fields have settled, `answers` is busy until then; `devices: false` and
- * `knobs: false` leave their choice out, `extra()` is a part that is put behind the sizes. */
-function specForm(page, { answers, devices = true, knobs: tuned = true, extra, changed }) {
+ * `knobs: false` leave their choice out, `extra()` is a part that is put behind the sizes, `more` one of the further settings:
+ * { fields(page), isGiven(page) }. */
+function specForm(page, { answers, devices = true, knobs: tuned = true, extra, more, changed }) {
   const { state, catalogue } = page;
   const alert = el("p", { class: "alert", role: "alert", hidden: true });
   const body = el("div", {});
@@ -230,6 +231,7 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
       ),
       sizeFields(schema),
       extra ? extra() : "",
+      !more && (state.get("power_limit_w") || state.get("clock_hz")) ? hint("Power limits and clocks are for the view Kernel; here devices run as they come.") : "",
       moreFields(properties, names(properties.kv_dtype)),
     );
   }
@@ -285,7 +287,7 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
     const knobs = tuned ? Object.keys(properties.config.properties) : [];
     const names = ["impl", "kv_dtype", "threads", "cache_state", "timing", "coverage", ...knobs.map((one) => `config.${one}`)];
     impls = implChoice(page, () => ({ family: state.get("family"), dtype: state.get("dtype"), devices: devicesOfImpls() }));
-    const isOpen = names.some((name) => state.get(name));
+    const isOpen = names.some((name) => state.get(name)) || Boolean(more?.isGiven(page));
     if (isOpen) fillImpls();
     const caches = choice(properties.cache_state.enum, state.get("cache_state", "hot"));
     const timings = choice(properties.timing.enum.filter((one) => one !== null), state.get("timing"), { "": "as measured", device: "kernel alone", call: "a call" });
@@ -303,6 +305,7 @@ function specForm(page, { answers, devices = true, knobs: tuned = true, extra, c
         numberField(state, "threads", "CPU threads", properties.threads.description, "all"),
         field("kv_dtype", "Cache format", kvFormats, properties.kv_dtype.description),
       ),
+      more ? more.fields(page) : "",
       coverageField(state, properties.coverage.description),
       knobs.length ? group("Tuning numbers", el("div", { class: "grid" }, knobs.map(knob))) : "",
     );

@@ -8,6 +8,7 @@ const units = (unit, ...prefixes) => prefixes.map((prefix) => [PREFIXES[prefix],
 const QUANTITIES = {
   s: units("s", "", "m", "µ", "n"),
   w: units("W", "k", "", "m"),
+  g: units("g", "k", "", "m", "µ", "n"),
   j: units("J", "k", "", "m", "µ", "n"),
   "flop/s": units("FLOP/s", "P", "T", "G", "M", "k", ""),
   flop: units("FLOP", "P", "T", "G", "M", "k", ""),

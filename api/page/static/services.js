@@ -7,6 +7,7 @@ import { csv } from "./download.js";
 import { exportTools, plotPicture } from "./exports.js";
 import { priceInput, shownBy } from "./form.js";
 import { digits, grouped, percent, show, showInterval } from "./format.js";
+import { gridHint } from "./power.js";
 
 const AXES = { linear: "linear", log: "logarithmic" };
 const PARTS = ["gemm", "attention", "moe", "collectives", "rest", "host", "draft"];
@@ -222,21 +223,23 @@ function measuredTable(known) {
 }
 
 function tablePanel(page, rows, priced) {
-  const { load } = rows[0].here;
+  const { load, footprint_per_million_tokens: footprint } = rows[0].here;
   const cells = ({ title, device, here }) => [
     title,
     ...HERE.map((name) => intervalCell(COLUMNS[name][0](here), COLUMNS[name][1])),
+    ...(footprint ? [intervalCell(here.footprint_per_million_tokens.carbon_g, "g")] : []),
     el("td", {}, priceInput(page, { title, device }, priced)),
     intervalCell(here.cost_per_million_tokens, "money"),
   ];
   return panel(
     `With ${grouped(load.size)} requests under way`,
     hint("Type what an hour of one GPU costs you, in any currency."),
-    table("Services side by side", ["GPU", ...HERE, "Price per hour", "Cost of a million tokens"], rows.map(cells), {
+    table("Services side by side", ["GPU", ...HERE, ...(footprint ? ["CO2e of a million tokens"] : []), "Price per hour", "Cost of a million tokens"], rows.map(cells), {
       label: "Services side by side",
       kind: "compare",
       number: (i) => i > 0,
     }),
+    footprint ? gridHint(footprint) : "",
   );
 }
 

@@ -249,6 +249,11 @@ def test_limits_and_footprints(client: Client) -> None:
         assert limited["footprint"]["carbon_g"]["value"] == pytest.approx(344 * energy_j / 3.6e6)
         assert limited["footprint"]["electricity_cost"]["value"] == pytest.approx(0.25 * energy_j / 3.6e6)
         assert limited["power_w"]["value"] <= usual["power_w"]["value"]
+        several = body | {"devices": ["rtx-4090", "h100-sxm", "epyc-9005-vm-2c"], "power_limit_w": 500}
+        big, *rest = (item["refusal"] for item in asked(client, several)["answers"])
+        assert "above its own limit; give 125 to 450 W" in big
+        assert rest[0] is None
+        assert "is a CPU" in rest[1]
     expected = kernelcast.estimate_model(model["model"], "h100-sxm", prefill=1024, power_limit_w=250)
     (answer,) = asked(client, model | setting)["answers"]
     assert answer["latency_s"]["value"] == pytest.approx(expected.whole.latency_s.value)

@@ -111,6 +111,9 @@ def refused(response: Any, status: int = 422) -> list[str]:
         ({"launch_s": -1}, "launch_s"),
         ({"launch_s": True}, "launch_s"),
         ({"queued": 1}, "queued"),
+        ({"power_limit_w": 7}, "power_limit_w"),
+        ({"power_limit_w": "400"}, "power_limit_w"),
+        ({"clock_hz": 1200}, "clock_hz"),
     ],
 )
 def test_what_is_wrong_with_a_model_is_named(client, model, change, field):

@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 
 import msgspec
+import numpy as np
 import pytest
+from kernelcast.api.model_source import FixedSource
+from kernelcast.api.settings import Settings
+from kernelcast.features.batch.cases import Cases
 from kernelcast.features.cost.bounds import lower_bound_s
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec, families
+from kernelcast.models.predict.prediction import Predictions
+
+from ..conftest import FakePredictor
 
 
 def test_one_spec_gets_one_prediction_in_si_units(client, gemm):
@@ -133,6 +140,27 @@ def test_a_setting_that_cannot_be_is_refused_by_name(client, gemm, change, field
     (problem,) = alone.json()["errors"]
     assert (problem["field"], of_batch["field"]) == (field, f"requests[1].{field}")
     assert words in problem["detail"]
+
+
+class _WithoutPower(FakePredictor):
+    """Knows no power of a T4."""
+
+    def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
+        predictions = super().predict_cases(cases, coverage=coverage)
+        for name in ("power_w", "energy_j"):
+            column = predictions.targets[name]
+            for values in (column.value, column.lower, column.upper):
+                values[cases.device == "nvidia-t4"] = np.nan
+        return predictions
+
+
+def test_a_limit_for_a_spec_of_unknown_power_is_refused_by_its_place(serve, gemm):
+    small = gemm | {"device": "t4", "dtype": "fp16", "power_limit_w": 60}
+    with serve(FixedSource(_WithoutPower(), catalogue()), Settings()) as client:
+        assert client.post(small | {"power_limit_w": None}).json()["power_w"] is None
+        assert [item["field"] for item in client.post(small).json()["errors"]] == ["power_limit_w"]
+        errors = client.post({"requests": [gemm | {"power_limit_w": 300}, small]}).json()["errors"]
+    assert [(item["field"], item["index"]) for item in errors] == [("requests[1].power_limit_w", 1)]
 
 
 def test_a_spec_may_say_where_its_electricity_is_from(client, gemm):

@@ -8,6 +8,7 @@ import { choice, field, group, numberField, numberOrText, pricesOf, showProblem,
 import { grouped, showInterval } from "../format.js";
 import { modelChoice, modelFacts, shippedModels, shippedNames } from "../models.js";
 import { plansPanel } from "../plans.js";
+import { hasPower, powerFields, powerOf, settingOf, settingWords } from "../power.js";
 import { presetButtons } from "../presets.js";
 import { servicePanels } from "../services.js";
 
@@ -144,6 +145,7 @@ function serviceForm(view) {
         ),
         draftChoice,
       ),
+      folded({ class: "more", open: hasPower(page) }, "Power limit and CO2", powerFields(page)),
     );
   }
 
@@ -205,6 +207,7 @@ function bodyOf({ state }, { device, tp }, prices, concurrency) {
     concurrency,
     ...guessesOf(state),
     ...(device in prices ? { price_per_hour: prices[device] } : {}),
+    ...powerOf({ state }),
   };
 }
 
@@ -230,6 +233,7 @@ function planBody(page, prices) {
     engines: [state.get("engine")],
     ...(state.get("weights") ? { weights: [state.get("weights")] } : {}),
     ...guessesOf(state),
+    ...settingOf(page),
     ...(devices.every((device) => prices[device] > 0) ? { price_per_hour: Object.fromEntries(devices.map((device) => [device, prices[device]])) } : {}),
   };
 }
@@ -247,12 +251,13 @@ async function load(page) {
   ]);
   const firstAnswer = answers.findIndex((one) => !(one instanceof Refusal));
   if (firstAnswer < 0) throw answers[0];
+  const isSet = Object.keys(settingOf(page)).length;
   const rows = plans.map((plan, i) => {
     if (answers[i] instanceof Refusal) return { ...plan, refusal: answers[i].errors[0]?.detail ?? answers[i].message };
     const points = answers[i].services;
     return { ...plan, here: points.find((one) => one.load.size === here), points };
   });
-  return { body: bodyOf(page, plans[firstAnswer], prices, here), rows, measured };
+  return { body: bodyOf(page, plans[firstAnswer], prices, here), rows, measured: isSet ? new Refusal(0, { detail: "it ran without a power limit and a locked clock." }) : measured };
 }
 
 const callOf = ({ model, device, ...rest }) => pythonCall("llm_predict", [model, device], rest);
@@ -268,7 +273,7 @@ function draw(view, loaded) {
     answers,
     lead(
       body.model,
-      `${ENGINES[body.engine] ?? body.engine}, ${kinds}; prompts of ${grouped(asked.input_tokens)} and answers of ${grouped(asked.output_tokens)} tokens`,
+      `${ENGINES[body.engine] ?? body.engine}, ${kinds}; prompts of ${grouped(asked.input_tokens)} and answers of ${grouped(asked.output_tokens)} tokens${settingWords(body)}`,
     ),
     ...servicePanels(page, rows, { measured, again, priced: () => soon(view) }),
     refusedPanel(loaded.rows.filter((row) => row.refusal)),

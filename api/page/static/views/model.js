@@ -8,6 +8,7 @@ import { formatWords, panels, stepWords } from "../estimates.js";
 import { choice, field, group, numberField, pricesOf, showProblem, stateForm, wholeOrText } from "../form.js";
 import { grouped, showInterval } from "../format.js";
 import { modelChoice, modelFacts, modelOf, shippedModels } from "../models.js";
+import { hasPower, powerFields, powerOf, settingWords } from "../power.js";
 
 const PATH = "v1/estimate";
 const FIRST = { model: "meta-llama/Llama-3.1-8B", phase: "decode", batch: "16", length: "4096" };
@@ -129,6 +130,7 @@ function bodyOf({ state, catalogue }) {
     ...plan,
     ...(state.get("weights") ? { weights: state.get("weights") } : {}),
     ...(Object.keys(prices).length ? { price_per_hour: prices } : {}),
+    ...powerOf({ state }),
   };
 }
 
@@ -148,7 +150,7 @@ function modelForm(view) {
   const body = el("div", {});
   const form = stateForm(page, "The model", edited, alert, body);
 
-  function edited({ name }) {
+  function edited({ name, type }) {
     if (name === "model") state.set({ config: null });
     if (name === "config") state.set({ model: state.get("config") ? null : FIRST.model });
     if (name === "model" || name === "phase" || name === "config") {
@@ -160,7 +162,7 @@ function modelForm(view) {
       fill();
       form.querySelector(name === "phase" ? "[name=phase]:checked" : `[name=${name}]`)?.focus();
     }
-    return soon(view, name === "batch" || name === "length" ? TYPE_MS : SLIDE_MS);
+    return soon(view, type === "text" ? TYPE_MS : SLIDE_MS);
   }
 
   function fill() {
@@ -176,7 +178,7 @@ function modelForm(view) {
         : slider(view, "length", LENGTH_WORDS[state.get("phase")] ?? LENGTH_WORDS.forward, lengths),
       devicePicker(page, { name: DEVICES, label: "Devices", most: MOST_DEVICES, nobody: "none yet", coloured: false, changed: () => soon(view, 0) }),
       folded(
-        { class: "more", open: Boolean(state.get("weights") || state.get("plan.tp") || state.get("config")) },
+        { class: "more", open: Boolean(state.get("weights") || state.get("plan.tp") || state.get("config")) || hasPower(page) },
         "More settings",
         el(
           "div",
@@ -184,6 +186,7 @@ function modelForm(view) {
           field("weights", "Weights in", choice(Object.keys(FORMATS), state.get("weights"), FORMATS)),
           field("plan.tp", "Devices per copy", choice(SPLITS, state.get("plan.tp", "1"))),
         ),
+        powerFields(page),
         ownConfig(state),
       ),
     );
@@ -259,7 +262,7 @@ function draw(view, { body, answer }) {
   const titles = answer.devices > 1 ? ` on ${answer.devices} devices each` : "";
   redraw(
     answers,
-    lead(answer.model.name, `${stepWords(answer)}${titles}; ${formatWords(answer.formats)}`),
+    lead(answer.model.name, `${stepWords(answer)}${titles}; ${formatWords(answer.formats)}${settingWords(body)}`),
     ...(rows.length ? panels(page, answer, rows, { again, priced: () => soon(view, TYPE_MS) }) : []),
     refusedPanel(refused),
     requestBlock(page, PATH, body, pythonOf(body)),

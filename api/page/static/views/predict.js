@@ -2,16 +2,18 @@
 import { NO_POWER, cautions, coverageWords, rooflineParts } from "../answers.js";
 import { Refusal, orRefusal } from "../ask.js";
 import { breakdownBars, figuresOf, scaleOf } from "../bars.js";
+import { capsPanel } from "../caps.js";
 import { plot } from "../charts.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
 import { details, el, hint, lead, panel, redraw, table } from "../dom.js";
 import { chosenDevices, controlName, specOf, specView } from "../form.js";
 import { grouped, inWords, percent, show, showInterval, timingWords } from "../format.js";
+import { carbonWords, gridHint, hasPower, powerFields, powerOf, settingWords } from "../power.js";
 
 const PATH = "v1/predict";
 
 export function render(root, page) {
-  return specView(root, page, { load, draw }).leave;
+  return specView(root, page, { load, draw, more: { fields: powerFields, isGiven: hasPower } }).leave;
 }
 
 const bodyOf = (spec, devices) => {
@@ -27,8 +29,9 @@ const callOf = ({ requests, coverage, ...spec }) =>
 
 async function load(page) {
   const spec = specOf(page);
+  const power = powerOf(page);
   const devices = chosenDevices(page);
-  const { predictions, refusals } = await predict(page, spec, devices);
+  const { predictions, refusals } = await predict(page, { ...spec, ...power }, devices);
   const good = devices.filter((_, i) => predictions[i]);
   // What cannot be drawn must not hide what can be said.
   const { coverage: _, ...plain } = spec;
@@ -41,6 +44,7 @@ async function load(page) {
   const roofline = new Map(good.map((name, i) => [name, roofs?.answers?.[i]]));
   return {
     spec,
+    power,
     timing: roofs?.timing,
     measured,
     rows: devices.map((device, i) => ({
@@ -81,7 +85,7 @@ function onePerField(error) {
   return Object.assign(error, { errors: [...byField.values()] });
 }
 
-function draw(page, answers, { spec, timing, rows, measured }) {
+function draw(page, answers, { spec, power, timing, rows, measured }) {
   const predictions = rows.map(({ prediction }) => prediction).filter(Boolean);
   // Watts are drawn against the devices' power limits, seconds and joules against the largest of them.
   const limits = predictions.map(({ device }) => page.catalogue.device(device)?.facts.tdp_w?.value ?? 0);
@@ -91,23 +95,27 @@ function draw(page, answers, { spec, timing, rows, measured }) {
     energy_j: scaleOf(predictions, "energy_j"),
   };
   const several = rows.length > 1;
+  const isSet = settingWords(power) !== "";
   const cards = rows.map((row) =>
     row.prediction
-      ? card(page, row, scales, several)
+      ? card(page, row, scales, several, power)
       : el("article", { class: "panel card refused" }, el("h2", { text: row.title }), el("p", { text: row.refusal })),
   );
+  const { footprint } = predictions.find((one) => one.footprint) ?? {};
   const roofs = rows.filter(({ roofline }) => roofline);
   const log = predictions.length > 1 && Object.values(scales).some((scale) => scale.log);
-  const body = bodyOf(spec, rows.map(({ device }) => device));
+  const body = bodyOf({ ...spec, ...power }, rows.map(({ device }) => device));
   redraw(
     answers,
     lead(
       spec.family,
-      `${inWords(spec.sizes)}, ${spec.dtype}; ${predictions.length ? coverageWords(predictions[0].coverage) : "no answer"}${log ? "; bars are logarithmic" : ""}`,
+      `${inWords(spec.sizes)}, ${spec.dtype}${settingWords(power)}; ${predictions.length ? coverageWords(predictions[0].coverage) : "no answer"}${log ? "; bars are logarithmic" : ""}`,
     ),
     el("div", { class: several ? "cards several" : "cards" }, cards),
-    measured ? measuredPanel(page, rows, spec, measured) : "",
-    roofs.length ? rooflinePanel(roofs, timing) : "",
+    footprint ? gridHint(footprint) : "",
+    measured ? measuredPanel(page, rows, spec, measured, isSet) : "",
+    roofs.length ? rooflinePanel(roofs, `${timingWords(timing)}${isSet ? " Without the power limit and the clock." : ""}`) : "",
+    capsPanel(page, spec, rows),
     requestBlock(page, PATH, body, callOf(body)),
   );
   page.say(
@@ -116,14 +124,16 @@ function draw(page, answers, { spec, timing, rows, measured }) {
   );
 }
 
-function card(page, { prediction, title: device, series, roofline }, scales, several) {
-  const power_w = page.catalogue.device(prediction.device)?.facts.tdp_w?.value;
+function card(page, { prediction, title: device, series, roofline }, scales, several, { power_limit_w: limit }) {
+  const power_w = limit ?? page.catalogue.device(prediction.device)?.facts.tdp_w?.value;
   const limits = { latency_s: Math.max(...Object.values(prediction.breakdown)), power_w };
+  const figures = figuresOf(prediction, scales, { limits, noPower: NO_POWER });
+  if (prediction.footprint?.carbon_g) figures.lastElementChild.append(hint(carbonWords(prediction.footprint)));
   return el(
     "article",
     { class: `panel card series-${series}${prediction.in_domain ? "" : " guess"}` },
     el("h2", {}, el("span", { class: "swatch", "aria-hidden": "true" }), device),
-    figuresOf(prediction, scales, { limits, noPower: NO_POWER }),
+    figures,
     cautions(prediction),
     el(
       "details",
@@ -139,20 +149,20 @@ function card(page, { prediction, title: device, series, roofline }, scales, sev
       ),
       breakdownBars(prediction.breakdown, prediction.bound, prediction.latency_s.value),
       hint(
-        `The dotted mark in the bar of latency is the least time the limits allow, in that of power the device's power limit. Each bar here is what that limit alone would take on paper. Method: ${prediction.method}.`,
+        `The dotted mark in the bar of latency is the least time the limits allow, in that of power the power limit. Each bar here is what that limit alone would take on paper. Method: ${prediction.method}.`,
       ),
     ),
   );
 }
 
 /** What was measured that is nearest to the spec, and how far that is, by device. */
-function measuredPanel(page, rows, spec, measured) {
+function measuredPanel(page, rows, spec, measured, isSet) {
   if (measured instanceof Refusal) return panel("Measured", hint(`What was measured is not shown: ${measured.message}`));
   const { cases } = measured;
   const nameOf = ({ device }) => page.catalogue.title(device);
   const differing = ({ doublings, sizes }) => Object.entries(sizes).filter(([name, size]) => doublings === 0 || size !== spec.sizes[name]);
   const offOf = ({ device, doublings, latency_s: latency }) => {
-    const same = doublings === 0 && rows.find((row) => row.device === device)?.prediction;
+    const same = !isSet && doublings === 0 && rows.find((row) => row.device === device)?.prediction;
     return same ? same.latency_s.value / latency - 1 : null;
   };
   const signed = (share) => `${share < 0 ? "\u2212" : "+"}${percent(Math.abs(share))}`;
@@ -176,11 +186,11 @@ function measuredPanel(page, rows, spec, measured) {
       ? table("The nearest measured cases", columns.map(([name]) => name), cases.map((one) => columns.map(([, of]) => of(one) || "\u2014")))
       : "",
     none,
-    hint("The nearest measured case of the same format, variant and settings: away by the factor of the size that differs most; sizes named are those that differ. Rows that ship and your own are searched; the model learned from more."),
+    hint(`${isSet ? "Of boards as they come, without the power limit and the clock. " : ""}The nearest measured case of the same format, variant and settings: away by the factor of the size that differs most; sizes named are those that differ. Rows that ship and your own are searched; the model learned from more.`),
   );
 }
 
-function rooflinePanel(roofs, timing) {
+function rooflinePanel(roofs, about) {
   const parts = rooflineParts(roofs);
   const rows = roofs.map(({ title: name, roofline }) => [
     name,
@@ -193,7 +203,7 @@ function rooflinePanel(roofs, timing) {
   ]);
   return panel(
     "Roofline",
-    hint(timingWords(timing)),
+    hint(about),
     parts
       ? plot({
           label: "Roofline",

@@ -1,0 +1,42 @@
+// How GPUs are set and where their electricity is from: fields that views share, named as in the API, and what they add to answers.
+import { el, hint } from "./dom.js";
+import { field, numberField, numberOrText } from "./form.js";
+import { showInterval } from "./format.js";
+
+const SETTINGS = ["power_limit_w", "clock_hz"];
+
+/** Names of the fields. */
+export const POWER_FIELDS = [...SETTINGS, "grid"];
+
+/** Whether the address has one of them. */
+export const hasPower = ({ state }) => POWER_FIELDS.some((name) => state.get(name));
+
+/** The fields side by side. */
+export function powerFields({ state }) {
+  const grid = el("input", { value: state.get("grid"), autocomplete: "off", placeholder: "such as de, us or 380", maxlength: "60" });
+  return el(
+    "div",
+    { class: "grid" },
+    numberField(state, "power_limit_w", "Power limit (W)", "Of each GPU; without one, its own", "the board's own"),
+    numberField(state, "clock_hz", "Clock (Hz)", "That compute units of each GPU are locked to, such as 1.2e9", "not locked"),
+    field("grid", "Grid, or g CO2e per kWh", grid, "Where the electricity is from: a grid by name, or grams of CO2 equivalents per kilowatt-hour"),
+  );
+}
+
+const sent = (state, names) =>
+  Object.fromEntries(names.filter((name) => state.get(name)).map((name) => [name, numberOrText(state.get(name).replace(",", "."))]));
+
+/** What a request has of the setting alone, and of all fields. */
+export const settingOf = ({ state }) => sent(state, SETTINGS);
+export const powerOf = ({ state }) => sent(state, POWER_FIELDS);
+
+/** The setting in words, to stand behind others; nothing where the boards are as they come. */
+export function settingWords({ power_limit_w: limit, clock_hz: clock }) {
+  return `${limit === undefined ? "" : `; power limit ${limit}\u00a0W`}${clock === undefined ? "" : `; clock ${clock / 1e6}\u00a0MHz`}`;
+}
+
+/** CO2 equivalents in words. */
+export const carbonWords = ({ carbon_g: carbon }) => `${showInterval(carbon, "g").text} CO2e`;
+
+/** Whose electricity amounts of CO2 are of. */
+export const gridHint = ({ grid, g_per_kwh: grams, source }) => hint(`CO2e of the electricity alone: ${grid}, ${grams} g per kWh (${source}).`);
