@@ -24,7 +24,7 @@ from kernelcast.models.training.labelled_cases import LabelledCases
 
 A100, H100, T4, P4 = "nvidia-a100-sxm-80gb", "nvidia-h100-sxm-80gb", "nvidia-t4", "nvidia-p4"
 
-_NETWORK = Periodic(width=24, depth=2, epochs=1, least_steps=200, batch=64)
+_NETWORK = Periodic(width=24, depth=2, epochs=1, least_steps=100, batch=64)
 _TREES = ((10**9, 16, 60, 0.15),)
 _BOOSTED = XGBoost(sizes=_TREES, other_sizes=_TREES)
 _QUICK = replace(QUICK, sizes=_TREES)
