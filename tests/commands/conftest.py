@@ -49,7 +49,9 @@ class FakePredictor:
         answers: dict[int, Any] = {}
         for rows in by_family.values():
             cases = Cases.from_specs([specs[i] for i in rows], [devices[i] for i in rows])
-            predicted = replace(self.predict_cases(cases, coverage=coverage), in_domain=np.ones(len(rows), dtype=np.bool_))
+            predicted = replace(
+                self.predict_cases(cases, coverage=coverage), in_domain=np.ones(len(rows), dtype=np.bool_)
+            )
             answers.update(zip(rows, predicted.rows(), strict=True))
         return [answers[i] for i in range(len(specs))]
 
