@@ -266,7 +266,8 @@ class FamilyRegressor:
         device = self.devices.get(category.device)
         origins = {name: self.devices.get(name) for name in self.schema.devices}
         apart = {name: distance(device, origin) for name, origin in origins.items() if origin.kind == device.kind}
-        waiting, nearest = set(self.measured), {}
+        waiting = set(self.measured)
+        nearest: dict[str, Source] = {}
         for name in sorted(apart, key=apart.__getitem__):
             source = self._source(category, here, name, apart[name]) if waiting else None
             if source is not None and not waiting.isdisjoint(source.targets):
