@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import graphlib
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -44,16 +43,38 @@ def folders() -> list[Path]:
 
 
 @cache
-def imported_files(path: Path) -> frozenset[Path]:
-    """Files of the product that a file imports."""
+def read(path: Path) -> tuple[frozenset[Path], tuple[tuple[int, str], ...]]:
+    """Files of the product that a file imports, and (line, name) of all that `names_given` is of.
+
+    Both from one reading, whose tree is not kept: looking for garbage among trees takes longer than to make them.
+    """
     files: set[Path] = set()
+    names: list[tuple[int, str]] = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = path.parents[node.level - 1].joinpath(*filter(None, (node.module or "").split(".")))
             for alias in node.names:
                 places = (base / f"{alias.name}.py", base / alias.name / "__init__.py", base.with_suffix(".py"))
                 files.update([place for place in places if place.is_file()][:1] or [base / "__init__.py"])
-    return frozenset(files)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.append((node.lineno, node.name))
+        elif isinstance(node, ast.arg):
+            names.append((node.lineno, node.arg))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.append((node.lineno, node.id))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.append((node.lineno, node.attr))
+    return frozenset(files), tuple(names)
+
+
+def imported_files(path: Path) -> frozenset[Path]:
+    """Files of the product that a file imports."""
+    return read(path)[0]
+
+
+def names_given(path: Path) -> tuple[tuple[int, str], ...]:
+    """(line, name) of every function, class, parameter, variable and attribute that a file names."""
+    return read(path)[1]
 
 
 @pytest.mark.parametrize("folder", folders(), ids=lambda folder: str(folder.relative_to(ROOT)))
@@ -100,19 +121,6 @@ def _is_package(folder: Path) -> bool:
 
 def test_the_product_stays_small_in_files() -> None:
     assert len(product_files()) <= MOST_FILES
-
-
-def names_given(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, name) of every function, class, parameter, variable and attribute that a file names."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.lineno, node.name
-        elif isinstance(node, ast.arg):
-            yield node.lineno, node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, node.attr
 
 
 def test_retired_names_do_not_come_back() -> None:

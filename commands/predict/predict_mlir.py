@@ -80,7 +80,7 @@ def predict_mlir(
     with NativeReader() as native:
         module = read(read_file(None if word == STDIN else Path(word)), native=native)
     program = understand(module, function, sizes)
-    predictor = load_module_predictor(load_predictor(console.model_dir(model), known))
+    predictor = load_module_predictor(load_predictor(console.model_dir(model), known), ready=False)
     ask = partial(predictor.predict, program, compiler=compiler, coverage=coverage)
     counts = threads_on(asked_of, threads)
     predictions = [ask(item.name, threads=count) for item, count in zip(asked_of, counts, strict=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -253,6 +254,14 @@ def category_reader(
     called_anywhere = {label.partition(" ")[2] for label in called}
     alone = {" ".join(label.split(" ")[2:4]) for label in whole - called if label.split(" ")[1] == "gpu"}
 
+    @lru_cache(MAX_CACHED)
+    def nearest_there(place: str, impl: str, is_plain: bool) -> str | None:
+        """The impl that one is read as where a place has it or the like of it; None where it has neither."""
+        at_place = places.get(place, ())
+        there = [known for known in by_preference if known in at_place and (not is_plain or known in untuned)]
+        nearest = nearest_impl(impl, there)
+        return nearest if nearest in there else None
+
     def with_timing(category: CaseCategory) -> CaseCategory:
         if category.timing:
             return category
@@ -287,10 +296,8 @@ def category_reader(
         known = [each for each in by_dtype if kv_pair(each) in places]
         of_device = [(device, known[0] if known else category)]
         for place, each in [*here, *of_device, *anywhere] if category.impl else [*here, *anywhere, *of_device]:
-            plain = not category.impl and not category.knobs and untuned
-            there = [impl for impl in by_preference if impl in places.get(place, ()) and (not plain or impl in untuned)]
-            nearest = nearest_impl(category.impl, there)
-            if nearest in there:
+            nearest = nearest_there(place, category.impl, bool(not category.impl and not category.knobs and untuned))
+            if nearest is not None:
                 return with_measured_cache(each._replace(impl=nearest))
         return with_measured_cache(category._replace(impl=nearest_impl(category.impl, list(impls))))
 
@@ -321,6 +328,7 @@ def nearest_impl(impl: str, known: list[str]) -> str:
     return min(same, key=lambda other: _distance(version, _version(other)[1]), default=impl)
 
 
+@lru_cache(MAX_CACHED)
 def _version(impl: str) -> tuple[str, tuple[int, ...]]:
     library, _, rest = impl.partition("-")
     return library, tuple(int(part) for part in re.findall(r"\d+", rest))

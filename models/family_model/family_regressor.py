@@ -263,24 +263,21 @@ class FamilyRegressor:
         here = self._encoder.read(category)
         # What is read as another dtype of the same rate here is so on every source.
         category = category._replace(dtype=here.dtype, kv_dtype=here.kv_dtype)
-        sources = [source for name in self.schema.devices if (source := self._source(category, here, name)) is not None]
-        targets: dict[str, set[str]] = {}
-        for target in self.measured:
-            measured = [source for source in sources if target in source.targets]
-            if measured:
-                nearest = min(measured, key=lambda source: source.distance)
-                targets.setdefault(nearest.device, set()).add(target)
-        return tuple(
-            replace(source, targets=frozenset(targets[source.device])) for source in sources if source.device in targets
-        )
+        device = self.devices.get(category.device)
+        origins = {name: self.devices.get(name) for name in self.schema.devices}
+        apart = {name: distance(device, origin) for name, origin in origins.items() if origin.kind == device.kind}
+        waiting = set(self.measured)
+        nearest: dict[str, Source] = {}
+        for name in sorted(apart, key=apart.__getitem__):
+            source = self._source(category, here, name, apart[name]) if waiting else None
+            if source is not None and not waiting.isdisjoint(source.targets):
+                nearest[name] = replace(source, targets=frozenset(waiting & source.targets))
+                waiting -= source.targets
+        return tuple(nearest[name] for name in apart if name in nearest)
 
-    def _source(self, category: CaseCategory, here: CaseCategory, name: str) -> Source | None:
-        """What a measured device says of the category, which is read as `here`; None for another kind of device, or nothing
-        measured.
-        """
+    def _source(self, category: CaseCategory, here: CaseCategory, name: str, apart: float) -> Source | None:
+        """What a measured device, so far apart, says of the category, which is read as `here`; None for nothing measured."""
         device, origin = self.devices.get(category.device), self.devices.get(name)
-        if device.kind != origin.kind:
-            return None
         # It may lack the hardware, or have been measured under a catalogue that knew a peak for it.
         if not origin.runs(category.dtype, self._unit):
             return None
@@ -309,7 +306,6 @@ class FamilyRegressor:
             read.impl == here.impl if device.name == origin.name else not category.impl or read.impl == here.impl
         )
         is_same = has_same_impl and measured_label(read, read.impl) in self.measured["latency"].whole
-        apart = distance(device, origin)
         near = near_duplicate(apart)
         weight = near if is_same or device.name == origin.name else 0.0
         return Source(name, apart, near, is_same, weight, targets, self.inputs_of([moved])[0])

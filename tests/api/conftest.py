@@ -35,10 +35,14 @@ class FakePredictor:
     def predict(
         self, specs: Sequence[KernelSpec], devices: Sequence[str], *, coverage: float = 0.9
     ) -> list[Prediction]:
-        pairs = zip(specs, devices, strict=True)
-        return [
-            self.predict_cases(Cases.from_specs([spec], [device]), coverage=coverage).row(0) for spec, device in pairs
-        ]
+        by_family: dict[str, list[int]] = {}
+        for i, spec in enumerate(specs):
+            by_family.setdefault(spec.family, []).append(i)
+        answers: dict[int, Prediction] = {}
+        for rows in by_family.values():
+            cases = Cases.from_specs([specs[i] for i in rows], [devices[i] for i in rows])
+            answers.update(zip(rows, self.predict_cases(cases, coverage=coverage).rows(), strict=True))
+        return [answers[i] for i in range(len(specs))]
 
     def under(self, setting: object, sustained: float = 1.0) -> FakePredictor:
         """Nothing reaches a limit."""

@@ -18,23 +18,23 @@ from kernelcast.models.predict.predictor import ArtifactPredictor, load_predicto
 from kernelcast.models.regressors.blend import Blend
 from kernelcast.models.regressors.periodic import Periodic
 from kernelcast.models.regressors.roofline import Roofline
-from kernelcast.models.regressors.xgboost import XGBoost
-from kernelcast.models.training import training
+from kernelcast.models.regressors.xgboost import QUICK, XGBoost
+from kernelcast.models.training import interval_calibration, training
 from kernelcast.models.training.labelled_cases import LabelledCases
 
 A100, H100, T4, P4 = "nvidia-a100-sxm-80gb", "nvidia-h100-sxm-80gb", "nvidia-t4", "nvidia-p4"
 
-_NETWORK = Periodic(width=24, depth=2, epochs=1, least_steps=200, batch=64)
+_NETWORK = Periodic(width=24, depth=2, epochs=1, least_steps=100, batch=64)
+_TREES = ((10**9, 16, 60, 0.15),)
+_BOOSTED = XGBoost(sizes=_TREES, other_sizes=_TREES)
+_QUICK = replace(QUICK, sizes=_TREES)
 
 SMALL: dict[str, Any] = {
     "roofline": Roofline(),
     "analytic": Roofline("analytic", on_analytic=True),
-    "xgboost": XGBoost(sizes=((10**9, 16, 60, 0.15),)),
+    "xgboost": _BOOSTED,
     "periodic": _NETWORK,
-    "blend": Blend(
-        boosted=XGBoost(sizes=((10**9, 16, 60, 0.15),)),
-        network=_NETWORK,
-    ),
+    "blend": Blend(boosted=_BOOSTED, network=_NETWORK, quick=replace(_QUICK, on_analytic=True)),
 }
 
 
@@ -92,6 +92,7 @@ def small_learners() -> Iterator[None]:
     """Training takes the small regressors under their usual names."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "get_regressor", SMALL.__getitem__)
+        patch.setattr(interval_calibration, "QUICK", _QUICK)
         yield
 
 

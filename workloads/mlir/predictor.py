@@ -36,12 +36,15 @@ LEARNED = "learned on whole programs"
 """Method of an answer by the learned model, followed by what it is blended from."""
 
 
-def load_module_predictor(kernels: ArtifactPredictor, directory: Path | None = None) -> ModulePredictor:
+def load_module_predictor(
+    kernels: ArtifactPredictor, directory: Path | None = None, *, ready: bool = True
+) -> ModulePredictor:
     """The predictor for programs.
 
     Args:
         kernels: the kernel model, whose devices can be asked about.
         directory: the learned model of programs; None: the shipped one.
+        ready: whether the graphs of every device are loaded now, which takes half a second, or when first asked for.
 
     Raises:
         ArtifactError: the directory holds no model of programs, or a damaged one.
@@ -49,6 +52,8 @@ def load_module_predictor(kernels: ArtifactPredictor, directory: Path | None = N
     chosen = MLIR_PROGRAMS if directory is None else directory
     try:
         engines = {device: ProgramEngine(model) for device, model in load_models(chosen).items()}
+        for engine in engines.values() if ready else ():
+            engine.load()
     except GraphError as error:
         raise ArtifactError(f"{chosen}: a graph cannot be run: {error}") from error
     return ModulePredictor(kernels, engines)

@@ -99,18 +99,22 @@ def test_what_cannot_be_estimated_is_one_sentence(run, fake, script, program, wo
     assert words.format(**names) in done.error
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ("torch.nn.Linear(8, 4)(torch.randn(3, 5))", "RuntimeError: a and b must have same reduction dim, but got"),
-    ("torch.randn(3, 4) + torch.randn(5)", "RuntimeError: Attempting to broadcast a dimension of length 5"),
-])  # fmt: skip
-def test_shapes_that_do_not_match_are_one_line(script, line, message):
+def test_shapes_that_do_not_match_are_one_line(script):
     """Of a process of its own: the trace that torch logs goes to the stream that it took when it was imported."""
-    script.write_text(f"import torch\n\ndef layer():\n    return {line}\n\ndef step():\n    return layer()\n")
-    command = [sys.executable, "-P", "-m", "kernelcast", "estimate", f"{script}:step", "--device", "h100-sxm"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 2
-    [error] = done.stderr.splitlines()
-    assert error.startswith(f"error: step of {script} failed at line 4: {message}")
+    wrong = {
+        "torch.nn.Linear(8, 4)(torch.randn(3, 5))": "RuntimeError: a and b must have same reduction dim, but got",
+        "torch.randn(3, 4) + torch.randn(5)": "RuntimeError: Attempting to broadcast a dimension of length 5",
+    }
+    paths = [script.with_name(f"wrong{i}.py") for i in range(len(wrong))]
+    for path, line in zip(paths, wrong, strict=True):
+        path.write_text(f"import torch\n\ndef layer():\n    return {line}\n\ndef step():\n    return layer()\n")
+    words = [["estimate", f"{path}:step", "--device", "h100-sxm"] for path in paths]
+    code = f"from kernelcast.cli import main\nprint([main(each) for each in {words!r}])"
+    done = subprocess.run([sys.executable, "-P", "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout.split() == ["[2,", "2]"]
+    errors = done.stderr.splitlines()
+    for path, message, error in zip(paths, wrong.values(), errors, strict=True):
+        assert error.startswith(f"error: step of {path} failed at line 4: {message}")
 
 
 def test_what_a_run_costs_is_in_the_json(run, fake, script):
@@ -158,15 +162,14 @@ def test_a_captured_program_and_a_picture_of_its_time(run, fake, script, tmp_pat
     assert "version 7" in run("estimate", kept, *options).err
 
 
-def test_without_torch_a_captured_program_is_priced(script, tmp_path):
+def test_without_torch_a_captured_program_is_priced(run, script, tmp_path):
     kept = tmp_path / "program.json"
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from kernelcast.cli import main\n"
         f"sys.argv = ['kernelcast', 'estimate', {str(kept)!r}, '--device', 'h100-sxm']\nmain()"
     )
-    command = [sys.executable, "-P", "-m", "kernelcast", "estimate", f"{script}:step", "--device", "h100-sxm"]
-    subprocess.run([*command, "--capture", str(kept)], check=True, capture_output=True)
+    assert run("estimate", f"{script}:step", "--device", "h100-sxm", "--capture", kept).code == 0
     done = subprocess.run([sys.executable, "-P", "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "aten.mm" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from kernelcast.datasets.shipped import read_shipped
 from kernelcast.features.tuning.kind import Candidates, Task
+from kernelcast.models.tuning import training
 from kernelcast.plugins.cost_model import CostModel
 
 DEVICE = "amd-epyc-9005-vm-2c"
@@ -49,7 +51,8 @@ def test_a_model_is_written_that_ranks_and_says_how_well(run: Run, tmp_path: Pat
     assert model.rank(tried, 1).tolist() == [0]
 
 
-def test_the_table_says_the_same_in_words(run: Run, tmp_path: Path) -> None:
+def test_the_table_says_the_same_in_words(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "TrainingConfig", partial(training.TrainingConfig, folds=2, rounds=20))
     data = products(tmp_path / "rows", 10)
     done = run("train-tuning", "--kind", "iree-contraction", "--data", str(data), "--out", str(tmp_path / "out"))
     assert done.code == 0, done

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ from kernelcast.models.family_model.domain import (
     log2_excess,
     size_limits,
 )
-from kernelcast.models.predict.predictor import load_predictor
+from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.labelled_cases import LabelledCases
 
 T4 = "nvidia-t4"
@@ -100,13 +99,21 @@ def test_products_are_unlike_the_measured_where_their_alignment_is() -> None:
     assert alignment_limits(elsewhere, aligned) == (0.0, np.inf), "where nothing was measured, nothing is unlike it"
 
 
+@pytest.fixture(scope="module")
+def small_sizes(
+    made_up: Callable[..., LabelledCases], train: Callable[..., Artifact], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[LabelledCases, ArtifactPredictor]:
+    """Rows of small products, and a model of them."""
+    rows, directory = made_up(400, largest=2048), tmp_path_factory.mktemp("small") / "model"
+    save_artifact(train([rows]), directory)
+    return rows, load_predictor(directory)
+
+
 @pytest.mark.parametrize("size", ["m", "n", "k"])
 def test_more_work_beyond_the_measured_sizes_is_not_faster(
-    size: str, made_up: Callable[..., LabelledCases], train: Callable[..., Artifact], tmp_path: Path
+    size: str, small_sizes: tuple[LabelledCases, ArtifactPredictor]
 ) -> None:
-    rows = made_up(400, largest=2048)
-    save_artifact(train([rows]), tmp_path / "model")
-    predictor = load_predictor(tmp_path / "model")
+    rows, predictor = small_sizes
     start = rows.cases.take(np.arange(40))
     before = np.zeros(40)
     for doublings in range(1, 7):

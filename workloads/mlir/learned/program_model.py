@@ -286,20 +286,27 @@ class ProgramAnswer:
 
 
 class ProgramEngine:
-    """The graphs of a `ProgramModel`, loaded. Safe to share between threads.
-
-    Raises:
-        GraphError: a graph is no valid model for the installed onnxruntime.
-    """
+    """The graphs of a `ProgramModel`, loaded when first asked for. Safe to share between threads."""
 
     def __init__(self, model: ProgramModel) -> None:
         self.model = model
+        self._split = next((name for name in _SPLIT_BY if name in model.graphs), None)
+
+    def load(self) -> None:
+        """Create the graphs' sessions now.
+
+        Raises:
+            GraphError: a graph is no valid model for the installed onnxruntime.
+        """
+        _ = self._sessions
+
+    @cached_property
+    def _sessions(self) -> dict[str, Any]:
+        model, split = self.model, self._split
         wanted = [name for name in (*names_in_use(model.weights), SCALE) if name in model.graphs]
-        split = next((name for name in _SPLIT_BY if name in model.graphs), None)
         if split is not None and split not in wanted:
             wanted.append(split)
-        self._split = split
-        self._sessions = dict(zip(wanted, onnx_sessions([model.graphs[name] for name in wanted]), strict=True))
+        return dict(zip(wanted, onnx_sessions([model.graphs[name] for name in wanted]), strict=True))
 
     @cached_property
     def _characteristics(self) -> dict[str, Any]:

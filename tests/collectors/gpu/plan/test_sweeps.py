@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from kernelcast.collectors.gpu.plan.model_shapes import MODEL_SHAPES
@@ -12,10 +14,16 @@ from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec, families, get_family
 
 H200 = catalogue().get("nvidia-h200-sxm-141gb")
-DRAWN = {
-    name: [pair for setting in sweep.settings for pair in sweep.candidates(setting, 90, np.random.default_rng(3))]
-    for name, sweep in SWEEPS.items()
-}
+Drawn = dict[str, list[tuple[KernelSpec, bool]]]
+
+
+@cache
+def drawn_of_all() -> Drawn:
+    """Candidates of every sweep; not when this file is read, which every worker does."""
+    return {
+        name: [pair for setting in sweep.settings for pair in sweep.candidates(setting, 90, np.random.default_rng(3))]
+        for name, sweep in SWEEPS.items()
+    }
 
 
 def test_sweeps_are_of_families_with_model_shapes_and_shares_add_up() -> None:
@@ -45,7 +53,7 @@ def test_model_shapes_are_complete_possible_and_different(name: str) -> None:
 @pytest.mark.parametrize("name", SWEEPS)
 def test_candidates_span_their_ranges_with_odd_sizes(name: str) -> None:
     for dim, (low, high) in SWEEPS[name].ranges.items():
-        sizes = [spec[dim] for spec, from_model in DRAWN[name] if not from_model]
+        sizes = [spec[dim] for spec, from_model in drawn_of_all()[name] if not from_model]
         assert max(sizes) <= 1.01 * high
         if high / low >= 64:
             assert max(sizes) / max(1, min(sizes)) > 30, dim
@@ -54,23 +62,25 @@ def test_candidates_span_their_ranges_with_odd_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_models_and_cold_caches_have_their_share(name: str) -> None:
-    assert 0.1 < np.mean([from_model for _, from_model in DRAWN[name]]) < 0.45
-    assert np.mean([spec.cache_state == "cold" for spec, _ in DRAWN[name]]) == pytest.approx(COLD_SHARE, abs=0.08)
+    assert 0.1 < np.mean([from_model for _, from_model in drawn_of_all()[name]]) < 0.45
+    assert np.mean([spec.cache_state == "cold" for spec, _ in drawn_of_all()[name]]) == pytest.approx(
+        COLD_SHARE, abs=0.08
+    )
 
 
 def test_quantised_products_are_aligned_as_torch_demands() -> None:
-    quantised = [spec for spec, _ in DRAWN["gemm"] if spec.dtype in ("fp8", "int8")]
+    quantised = [spec for spec, _ in drawn_of_all()["gemm"] if spec.dtype in ("fp8", "int8")]
     assert {spec.dtype for spec in quantised} == {"fp8", "int8"}
     assert all(spec["n"] % 16 == spec["k"] % 16 == 0 and spec["batch"] == 1 for spec in quantised)
     assert min(spec["m"] for spec in quantised if spec.dtype == "int8") == 17
 
 
 def test_batches_are_measured_as_batched_alone() -> None:
-    assert all((spec["batch"] > 1) == (spec.variant == "batched") for spec, _ in DRAWN["gemm"])
+    assert all((spec["batch"] > 1) == (spec.variant == "batched") for spec, _ in drawn_of_all()["gemm"])
 
 
 def test_attention_backends_get_what_they_can_run() -> None:
-    specs = [spec for spec, _ in DRAWN["attention"]]
+    specs = [spec for spec, _ in drawn_of_all()["attention"]]
     assert all(s["heads"] == s["kv_heads"] for s in specs if s.impl == "torch-efficient")
     assert not any(s["window"] for s in specs if s.impl == "torch-flash" and s.variant == "prefill")
     assert not any(s.dtype == "fp32" for s in specs if s.impl in ("torch-flash", "torch-cudnn"))
@@ -80,12 +90,12 @@ def test_attention_backends_get_what_they_can_run() -> None:
 
 
 def test_expert_widths_suit_grouped_products() -> None:
-    for spec, _ in DRAWN["moe"]:
+    for spec, _ in drawn_of_all()["moe"]:
         assert spec["inter"] % (8 * spec["tp"]) == spec["hidden"] % 8 == 0
 
 
 def test_limits_leave_most_candidates_and_cut_the_rest() -> None:
-    for name, drawn in DRAWN.items():
+    for name, drawn in drawn_of_all().items():
         specs = [spec for spec, _ in drawn]
         result = estimates(specs, H200)
         allowed = result.within(GPU_LIMITS)
