@@ -135,7 +135,9 @@ def _refusals(setting: PowerSetting | None, devices: Sequence[Device]) -> dict[s
         ProblemError: 422 where none of them can.
     """
     refusals: dict[str, str] = {}
-    for device in devices if setting is not None else ():
+    if setting is None:
+        return refusals
+    for device in devices:
         try:
             checked_setting(setting.power_limit_w, setting.clock_hz, device)
         except SpecError as error:
