@@ -248,7 +248,7 @@ def test_the_client_loads_little_and_quickly():
     assert not roots & {"numpy", "starlette", "pydantic", "yaml", "onnxruntime", "httpx"}
     ours = {name for name in modules if name.startswith("kernelcast.")}
     # `kernelcast.torch` is another name of an empty folder's first file, which has to be known from the start.
-    assert {name.split(".")[1] for name in ours} <= {"client", "version", "torch", "workloads"}, ours
+    assert {name.split(".")[1] for name in ours} <= {"client", "version", "torch", "python"}, ours
     assert len(ours) <= 8, ours
     # Some 50 ms of processor time, most of it the standard library's.
     assert float(seconds) < 2.0
