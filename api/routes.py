@@ -24,8 +24,9 @@ from ..client.answers import (
     WholeModelPredictions,
 )
 from ..client.device_answers import DevicePage
-from ..client.estimate_answers import BestCap, Estimates, Health, ServedModels, ShippedModels
+from ..client.estimate_answers import BestCap, Estimates, ShippedModels
 from ..client.llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
+from ..client.service_answers import Health, ServedModels
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
 from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer, NearestAnswer

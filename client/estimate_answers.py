@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -151,25 +151,3 @@ class BestCap(msgspec.Struct, frozen=True):
     usual: Annotated[CapPoint, Meta(description="The default")]
     limits: Annotated[list[CapPoint], Meta(description="Points of power limits, rising; the last is the default")]
     clocks: Annotated[list[CapPoint], Meta(description="Points of locked clocks, rising; none by a budget")]
-
-
-class ServedModel(msgspec.Struct, frozen=True):
-    """A model that answers requests."""
-
-    name: Annotated[str, Meta(description="Name of the artifact")]
-    path: Annotated[str | None, Meta(description="Directory it was loaded from")]
-    loaded_at: Annotated[str, Meta(description="UTC, ISO 8601")]
-    manifest: Annotated[dict[str, Any], Meta(description="The artifact's manifest without what only a machine reads")]
-    problem: Annotated[str | None, Meta(description="Why a newer artifact was not taken, null when there is none")]
-
-
-class ServedModels(msgspec.Struct, frozen=True):
-    """Loaded models."""
-
-    models: list[ServedModel]
-
-
-class Health(msgspec.Struct, frozen=True):
-    """State of the service."""
-
-    status: str

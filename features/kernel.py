@@ -26,11 +26,12 @@ MAX_DIM = 2**40
 
 MAX_THREADS = 4096
 """Most CPU threads accepted: above any machine's, so that a size in the wrong place is noticed."""
+
 CACHE_STATES = ("hot", "cold")
 """hot: operands may be in cache from the call before; cold: caches flushed before every call."""
+
 TIMINGS = ("device", "call")
-"""device: the kernel alone, from its start to its end on a GPU; call: one call of the library, with its launch and the host's
-work. On a CPU they are one."""
+"""device: the kernel alone, as a GPU runs it; call: a call of the library, with launch and the host's work. On a CPU one."""
 
 Size = Any
 """An int, or a numpy column of them, shape `(n,)`; families only do arithmetic with it."""
@@ -247,8 +248,7 @@ class KernelFamily:
         plain_impl: Whose call is meant where no impl is given and it was measured: a library's that adds nothing of its own.
         unit: Which arithmetic units the peak is taken from.
         mlir_ops: MLIR operations that are this kernel.
-        traffic_b: Compulsory traffic in bytes where not every operand byte is touched (experts no token chose, positions
-            outside a window); None: each operand once.
+        traffic_b: Compulsory traffic in bytes where not every operand byte is touched; None: each operand once.
         least_flops: Arithmetic of the cheapest known algorithm, for the compute bound; None where `flops` is already that.
         tiles: `(batch, m, n, k)` of the matrix product(s) inside, for tile and wave counts; None for families without one.
         blocked: The same as kernels with tile settings cut it into blocks, where that differs from `tiles`.

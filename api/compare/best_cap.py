@@ -25,7 +25,7 @@ from ...workloads.kernel_reading import read_kernels
 from ...workloads.serving.predict import ServingPredictor
 from ..predict.llm import read_prediction
 from ..predict.thread_endpoint import Call
-from ..transport.bodies import named_devices
+from ..transport.bodies import is_number, named_devices
 from ..transport.problems import FieldProblem, ProblemError, invalid, invalid_field, naming_field
 from .request import read_root
 
@@ -59,7 +59,7 @@ def answer(call: Call, body: bytes) -> bytes:
     device = _device(root, call.loaded.catalogue)
     cost = _cost(call, root, sources[0], device)
     slowdown = root.get("slowdown")
-    if slowdown is not None and not _is_number(slowdown):
+    if slowdown is not None and not is_number(slowdown):
         raise invalid_field("slowdown", f"must be a number of at least 0, not {kind_of(slowdown)}")
     budget = None if root.get("budget") is None else naming_field(lambda: _budget(root["budget"]), paths=_IN_BUDGET)
     points = SERVICE_POINTS if sources == ["service"] else POINTS
@@ -131,12 +131,8 @@ def _numbers(raw: Any, name: str, fields: tuple[str, ...], needed: tuple[str, ..
     for field, value in raw.items():
         if field not in fields:
             raise invalid_field(f"{name}.{shown_name(field)}", f"unknown field; possible are {listed(fields)}")
-        if not _is_number(value):
+        if not is_number(value):
             raise invalid_field(f"{name}.{field}", f"must be a number, not {kind_of(value)}")
     if missing := [field for field in needed if field not in raw]:
         raise invalid_field(f"{name}.{missing[0]}", "is missing")
     return raw
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e15

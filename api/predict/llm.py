@@ -29,7 +29,7 @@ from ...workloads.serving.planning.space import Refusals, settings
 from ...workloads.serving.predict import ServingPredictor
 from ...workloads.serving.request import MAX_REQUESTS, ServingRequest, scheduler_of, serving_request
 from ..model_source import LoadedModel
-from ..transport.bodies import read_object, refuse_duplicate_names
+from ..transport.bodies import MAX_NUMBER, is_number, read_object, refuse_duplicate_names
 from ..transport.problems import ProblemError, invalid_field, naming_field
 from .model_facts import facts_of_request
 from .thread_endpoint import Call
@@ -45,9 +45,6 @@ MAX_SETTINGS = 300
 
 MAX_LOADS = 16
 """Most numbers of requests under way in one request."""
-
-MAX_NUMBER = 1e15
-"""Largest number taken, so that products of several stay finite."""
 NUMBER, WHOLE = f"a number of at most {MAX_NUMBER:g}", f"a whole number between 0 and {MAX_REQUESTS}"
 NUMBERS = f"{NUMBER}, or a list of one to {MAX_LOADS} of them"
 TEXT, TEXTS = f"text of at most {MAX_TEXT} characters", f"a list of one to {MAX_CHOICES} texts"
@@ -286,7 +283,7 @@ def _sizes(body: bytes, root: dict[str, Any]) -> list[Floats]:
             )
         row = [size.get("input_tokens"), size.get("output_tokens"), size.get("weight", 1)]
         for name, value in zip(SIZE_FIELDS, row, strict=True):
-            if not _is_number(value):
+            if not is_number(value):
                 raise invalid_field(f"sizes[{place}].{name}", f"must be {NUMBER}, not {kind_of(value)}")
         columns.append(row)
     refuse_duplicate_names(body, root, sizes)
@@ -342,13 +339,9 @@ def _read(
     return root, values
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
-
-
 def _first_wrong(value: Any) -> Any:
     """Of a list, the first that is no number; else the value itself."""
-    return next((item for item in value if not _is_number(item)), value) if isinstance(value, list) else value
+    return next((item for item in value if not is_number(item)), value) if isinstance(value, list) else value
 
 
 def _is_text(value: Any) -> bool:
@@ -356,9 +349,9 @@ def _is_text(value: Any) -> bool:
 
 
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
-    NUMBER: _is_number,
+    NUMBER: is_number,
     NUMBERS: lambda value: (
-        1 <= len(value) <= MAX_LOADS and all(map(_is_number, value)) if isinstance(value, list) else _is_number(value)
+        1 <= len(value) <= MAX_LOADS and all(map(is_number, value)) if isinstance(value, list) else is_number(value)
     ),
     WHOLE: lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_REQUESTS,
     TEXT: _is_text,

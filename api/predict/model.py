@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -19,7 +19,7 @@ from ...workloads.answers import whole_answer
 from ...workloads.kernel_reading import kernel_path, read_kernel
 from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, WholeModelPrediction, predict_whole
 from ..model_source import LoadedModel, Service
-from ..transport.bodies import MAX_DEVICES, named_devices, read_coverage, read_object, refuse_duplicate_names
+from ..transport.bodies import MAX_DEVICES, is_number, named_devices, read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import (
     MAX_LISTED,
     FieldProblem,
@@ -136,7 +136,7 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
         raise ProblemError(413, f"{request}; at most {max_specs} predictions are made, send the devices one by one")
     refuse_duplicate_names(body, root, items)
     coverage, launch_s = read_coverage(root), root.get("launch_s", 0.0)
-    if not _is_number(launch_s) or not 0 <= launch_s <= MAX_LAUNCH_S:
+    if not is_number(launch_s) or not 0 <= launch_s <= MAX_LAUNCH_S:
         raise invalid_field("launch_s", f"must be seconds between 0 and {MAX_LAUNCH_S:g}")
     if not isinstance(queued := root.get("queued", False), bool):
         raise invalid_field("queued", "must be true or false")
@@ -156,7 +156,3 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
     if errors:
         raise invalid(errors)
     return ModelRequest(kernels, devices, coverage, float(launch_s), queued, setting, electricity)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -213,6 +213,15 @@ def read_object(
     return root
 
 
+MAX_NUMBER = 1e15
+"""Largest number taken, so that products of several stay finite."""
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number that is taken, not true or false."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_NUMBER
+
+
 def read_coverage(root: Mapping[str, Any], field: str = "coverage") -> float:
     """The coverage that a request wants; `field` is its path.
 

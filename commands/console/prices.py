@@ -143,10 +143,12 @@ def step_run(
 
 def show_step_run(run: StepRun, device: str) -> None:
     """Print what a run of steps takes on a device."""
+    from ...models.predict.carbon import J_PER_KWH
+
     footprint = run.footprint
     amounts: list[tuple[Interval | None, Callable[[float], str], str]] = [
         (run.latency_s, lambda time_s: f"{plain(time_s / 3600)} h", ""),
-        (run.energy_j, lambda energy_j: f"{plain(energy_j / 3.6e6)} kWh", ""),
+        (run.energy_j, lambda energy_j: f"{plain(energy_j / J_PER_KWH)} kWh", ""),
         (run.cost, money, " to rent"),
     ]
     if footprint is not None:

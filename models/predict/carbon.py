@@ -26,8 +26,8 @@ ELECTRICITY_FIELDS = ("grid", "electricity_price", "pue")
 """What a request says of its electricity."""
 MAX_G_PER_KWH = 2000.0
 """Above any grid's; coal alone is at about 1000."""
-MAX_ELECTRICITY_PRICE = 1e6
-MAX_PUE = 10.0
+MAX_ELECTRICITY_PRICE, MAX_PUE = 1e6, 10.0
+"""So that amounts stay finite, and a percentage in the place of a ratio is noticed."""
 _NEAREST = 5
 
 
@@ -82,6 +82,7 @@ def grid_named(value: Any) -> Grid:
                 f"there is no grid {word[:40]!r}; the nearest are {listed(near)}; or give grams of CO2e per kWh, such as 380",
                 field="grid",
             ) from None
+    # Less than a gram, but for none, was meant in kilograms.
     least = 0.0 if value == 0 else 1.0
     _check(
         "grid", value, least, MAX_G_PER_KWH, "grams (not kg) of CO2e per kWh, such as 380, or a grid's name, such as de"

@@ -8,14 +8,11 @@ import msgspec
 import pytest
 from kernelcast.api.page.openapi import document
 from kernelcast.api.routes import ROUTES, Route
-from kernelcast.client import answers, estimate_answers
+from kernelcast.client import answers, service_answers
 from kernelcast.features.device import catalogue
 
-STATE = (estimate_answers.Health, estimate_answers.ServedModels)
-ROWS = [
-    route for route in ROUTES
-    if route.answers and (route.answers[0].__module__ == answers.__name__ or route.answers[0] in STATE)
-]  # fmt: skip
+MODULES = (answers.__name__, service_answers.__name__)
+ROWS = [route for route in ROUTES if route.answers and route.answers[0].__module__ in MODULES]
 
 
 @pytest.mark.parametrize("route", ROWS, ids=lambda route: route.name)

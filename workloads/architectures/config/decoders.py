@@ -242,10 +242,10 @@ def network(config: Config, index: int, traits: Traits) -> Part:
             inner = config.size("moe_intermediate_size", "intermediate_size")
             return experts(config, config.size(count), inner, traits)
     activation = config.word("hidden_activation", config.word("hidden_act", "silu"))
-    gelu = "gelu" if activation.startswith("gelu") else "silu"
+    gate = "gelu" if activation.startswith("gelu") else "silu"
     return Mlp(
         config.size("shared_intermediate_size", "intermediate_size_mlp", "intermediate_size"), traits.gated,
-        gelu if traits.gated else "relu", bias=config.flag("mlp_bias", False),
+        gate if traits.gated else "relu", bias=config.flag("mlp_bias", False),
     )  # fmt: skip
 
 
