@@ -83,7 +83,7 @@ _FLEET_WANTED = (
     '"output_tokens": 256, "weight": 1}]}'
 )
 _PATHS: Mapping[str, str] = {
-    **{name: f"plan.{name}" for name in SPLIT}, "load": "concurrency", "sequences": "max_sequences", "prices": "price_per_hour",
+    **{name: f"plan.{name}" for name in SPLIT}, "load": "concurrency", "prices": "price_per_hour",
     "memory": "gpus",
 }  # fmt: skip
 """Fields of a request by those that errors name."""

@@ -229,7 +229,13 @@ def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> N
     console.show_fact("step", f"{answer.batch:.1f} sequences decode together; {parts}")
     fitting = "" if answer.fitting is None else f"; {answer.fitting:,} such sequences fit in the cache"
     usable = "" if memory.usable_b is None else f" of {console.num_bytes(memory.usable_b)} usable"
-    console.show_fact("memory", f"weights {console.num_bytes(memory.weights_b)}{usable}{fitting}")
+    sizes = (
+        f"weights {console.num_bytes(memory.weights_b)}, activations {console.num_bytes(memory.activations_b)}{usable}"
+    )
+    each = (
+        f"; {console.num_bytes(memory.cache_per_sequence_b)} of cache a sequence" if memory.cache_per_sequence_b else ""
+    )
+    console.show_fact("memory", f"{sizes}{each}{fitting}")
     if (guesses := answer.speculation) is not None:
         spread = console.between(guesses.tokens_per_step, lambda value: f"{value:.3g}")
         best = f"{guesses.best_tokens} would be fastest" if guesses.best_tokens else "none would be faster"

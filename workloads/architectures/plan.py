@@ -74,7 +74,11 @@ def check_divides(ranks: int, size: int, what: str, field: str = "tp") -> None:
         SpecError: they do not.
     """
     if size % ranks:
-        raise SpecError(f"{field} {ranks} does not divide the model's {size} {what}; choose a divisor", field=field)
+        near = [max(n for n in range(1, min(ranks, size) + 1) if size % n == 0)]
+        near += [n for n in range(ranks + 1, size + 1) if size % n == 0][:1]
+        raise SpecError(
+            f"{field} {ranks} does not divide the model's {size} {what}; use {' or '.join(map(str, near))}", field=field
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from ...features.errors import SpecError
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats, Step, weight_size_b
-from .speculation import UNMEASURED, Times
+from .speculation import UNMEASURED, SpeculativeSteps, Times
 from .steps import WAITING_SHARE
 
 HOST_ENGINE = "vllm"
@@ -117,6 +117,28 @@ class HostExpertSteps:
 
     def _waits_s(self, steps: Sequence[Step]) -> Floats:
         """What experts take beyond what they take from device memory, shape `(n,)`."""
+        return np.maximum(self.reads_s(steps) - self.share * self.steps.parts(steps)["moe"], 0.0)
+
+    def reads_s(self, steps: Sequence[Step]) -> Floats:
+        """What the link takes to deliver the experts of steps, shape `(n,)`: no step is faster."""
         tokens = np.array([step.share(self._groups).tokens for step in steps], dtype=np.float64)
-        read_s = sum(whole_s * (1 - (1 - chosen) ** tokens) for whole_s, chosen in self._whole_s)
-        return self.share * np.maximum(read_s - self.steps.parts(steps)["moe"], 0.0)
+        reads = [whole_s * (1 - (1 - chosen) ** tokens) for whole_s, chosen in self._whole_s]
+        return np.asarray(self.share * np.sum(reads, axis=0))
+
+
+def link_share(times: Times, steps: Sequence[Step], guesses: int = 0) -> float:
+    """Least share of the times of steps that the host's link takes; 0 without experts in the host's memory.
+
+    Args:
+        times: of a service's steps.
+        steps: its steps; decoding ones verify `guesses`.
+        guesses: tokens guessed for each sequence.
+    """
+    inner = times.target if isinstance(times, SpeculativeSteps) else times
+    if not isinstance(inner, HostExpertSteps):
+        return 0.0
+    verified = [
+        Step.verify(step.sequences, guesses, step.longest) if guesses and all(group.decodes for group in step) else step
+        for step in steps
+    ]
+    return float((inner.reads_s(verified) / times.seconds(steps)[0]).min())

@@ -17,12 +17,12 @@ from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
 from ..architectures.step import Step
 from ..units import joules, plain, seconds, with_ends
-from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate, weighted_quantiles
+from .batching.simulation import Arrivals, Scheduling, Service, simulate, weighted_quantiles
 from .batching.step_table import StepTable
 from .engine.service_profile import ServiceProfile, service_profile
-from .host_experts import host_notes
-from .request import Load, ServingRequest, scheduler_of
-from .service_steps import steps_of
+from .host_experts import host_notes, link_share
+from .request import Load, ServingRequest, arrivals_of, scheduler_of
+from .service_steps import check_engine, check_formats, no_room, steps_of
 from .speculation import UNMEASURED, SpeculationResult, SpeculativeSteps, Times, speculation_result
 from .steps import SUSTAINED, WAITING_SHARE, KernelEstimates, limit_w
 
@@ -35,8 +35,8 @@ FULL_CACHE = 3.0
 is full three are inside without it and all with it. Times per token (5 of 6) and throughputs (18 of 19) are as they are."""
 SIGMAS_OF_90 = 1.645
 """Standard deviations within which 90 % of a normal distribution are."""
-MAX_CLOSED = 4000
-"""Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
+OVERLOADED = 1.05
+"""Requests that come so many times as fast as they are answered are an overload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +173,13 @@ class ServingPredictor:
         """What a service gives and takes.
 
         Raises:
-            SpecError: the model does not fit, a sequence does not, or a kernel cannot be predicted.
+            SpecError: the engine or a format does not run on the device, the model or a sequence does not fit, or a kernel
+                cannot be predicted.
         """
         device = self.predictor.devices.get(request.device)
         request = replace(request, device=device.name)
+        check_engine(request.engine, device)
+        check_formats(request.engine, request.formats, device)
         if request.setting is not None:
             Board.of(device).check(request.setting, device.name)
         plan = set_up(self, request)
@@ -259,13 +262,13 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
     longest = math.ceil(load.input_tokens * (1 + load.spread)) + math.ceil(load.output_tokens * (1 + load.spread))
     batch = min(request.sequences or engine.sequences, 256)
     formats, share = request.formats, request.host_experts
-    holds = memory(request.facts, Step.decode(batch, longest), formats, plan, device, host_experts=share)
-    guesses, tokens = 0, 1.0
+    step, guesses, tokens = Step.decode(batch, longest), 0, 1.0
+    holds = memory(request.facts, step, formats, plan, device, host_experts=share)
     if (speculation := request.speculation) is not None:
         guesses = speculation.tokens
         tokens = max(load.output_tokens - 1, 1) / (speculation.mean_steps(load.output_tokens) or 1)
-        verified = Step.verify(batch, guesses, longest)
-        holds = memory(request.facts, verified, formats, plan, device, host_experts=share)
+        step = Step.verify(batch, guesses, longest)
+        holds = memory(request.facts, step, formats, plan, device, host_experts=share)
         holds = speculation.with_draft(holds, Step.decode(batch, longest), formats, plan)
     sequences = request.sequences or (10**9 if load.kind == "static" else engine.sequences)
     if load.kind == "queued":
@@ -277,12 +280,7 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
         free_b = engine.whole * holds.device_b - others_b
         room_b = engine.of_free * free_b if engine.of_free < 1 else free_b
         if room_b <= 0:
-            other = ", or more experts on the host (host_experts)" if request.facts.expert_layers else ""
-            raise SpecError(
-                f"{request.facts.name} with weights {request.formats.weights} takes {holds.weights_b / 1e9:.4g} GB of each "
-                f"{device.title} under {plan}, of {engine.whole * holds.device_b / 1e9:.4g} GB that {request.engine} uses; use "
-                f"more devices (tp, pp) or smaller weights{other}", field="memory",
-            )  # fmt: skip
+            raise no_room(request, device, step, holds.weights_b, engine.whole * holds.device_b)
         if holds.cache_per_sequence_b:
             room = longest * room_b / holds.cache_per_sequence_b * plan.dp
     how = Scheduling(
@@ -291,28 +289,6 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
         ahead=engine.ahead, guesses=guesses, tokens=tokens,
     )  # fmt: skip
     return load, how, holds
-
-
-def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
-    """The requests that a client sends."""
-    random = np.random.default_rng(load.seed)
-    if load.trace is not None:
-        at_s, inputs, outputs = (np.array(column) for column in zip(*load.trace, strict=True))
-        return Arrivals(inputs, outputs, at_s)
-    if load.kind == "static":
-        count = round(load.size)
-    elif load.kind == "closed":
-        count = load.requests or min(round(load.size * load.rounds), max(MAX_CLOSED, round(load.size)))
-    elif load.kind == "open":
-        count = load.requests or 1000
-    else:
-        # Three times what runs together: the ends of the queue weigh little.
-        fits = how.cache_tokens / (load.input_tokens + load.output_tokens)
-        count = load.requests or int(min(max(3 * min(fits, how.sequences), 64), MAX_CLOSED))
-    inputs, outputs = (lengths(mean, load.spread, count, random) for mean in (load.input_tokens, load.output_tokens))
-    if load.kind == "open":
-        return Arrivals(inputs, outputs, poisson(load.size, count, random))
-    return Arrivals(inputs, outputs, None, min(round(load.size), count) if load.kind == "closed" else count)
 
 
 def latency_of(values: Floats, spread: Callable[[float], Interval]) -> Latency:
@@ -334,12 +310,22 @@ def _answer(
     tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan) / request.events
     output_sum, input_sum = float(service.outputs.sum()), float(arrivals.inputs.sum())
     duration_s = max(service.duration_s, 1e-9)
+    batch = max(1, round(service.tokens))
+    context = max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2))
+    usual = [Step.decode(batch, context), Step.prefill(1, max(1, int(arrivals.inputs.mean())))]
+    link = link_share(times, usual, how.guesses)
 
     def spread(value: float, target: str) -> Interval:
         half = plan.profile.half_width(target, plan.architecture) * (1 if request.is_like_measured else UNMEASURED)
         half *= FULL_CACHE if service.preemptions and target == "ttft" else 1
         half = math.hypot(half, setting_error) if setting_error else half
-        return Interval(value, value * math.exp(-half), value * math.exp(half))
+        lower, upper = value * math.exp(-half), value * math.exp(half)
+        # No step is faster than the link delivers experts.
+        if link and target in ("ttft", "tpot", "e2e"):
+            lower = max(lower, link * value)
+        if link and target == "throughput":
+            upper = min(upper, value / link)
+        return Interval(value, lower, upper)
 
     itl_points = weighted_quantiles(service.gaps_s, service.weights, SHARES)
     itl_mean = float(np.average(service.gaps_s, weights=service.weights)) if len(service.gaps_s) else 0.0
@@ -353,9 +339,7 @@ def _answer(
             spread(total_j / output_sum, "energy"),
             spread(total_j / len(service.outputs), "energy"),
         )
-    batch = max(1, round(service.tokens))
-    context = max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2))
-    parts = times.parts([Step.decode(batch, context)])
+    parts = times.parts(usual[:1])
     sums = {name: float(values[0]) for name, values in parts.items()}
     whole = sum(sums.values())
     longest = float((arrivals.inputs + arrivals.outputs).max())
@@ -388,6 +372,11 @@ def _notes(
         notes += request.speculation.notes
     if request.host_experts:
         notes += host_notes(request.host_experts, host_b)
+    if request.load.kind == "open" and (ratio := service.overload) > OVERLOADED:
+        notes.append(
+            f"requests come {ratio:.2g} times as fast as they are answered, and wait ever longer; a rate below "
+            f"{request.load.size / ratio:.2g} a second keeps up"
+        )
     if service.preemptions:
         notes.append(
             f"the cache was full {service.preemptions} times in {len(service.outputs)} requests of a replica: the sequence "

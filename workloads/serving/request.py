@@ -7,12 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+
 from ...features.errors import SpecError, listed
 from ...models.predict.power_law import PowerSetting, read_setting
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ONE_DEVICE, ParallelPlan
 from ..architectures.step import Formats
+from .batching.simulation import Arrivals, Scheduling, lengths, poisson
 from .host_experts import HOST_ENGINE, check_host_experts
 from .speculation import Speculation, speculation_of
 
@@ -20,6 +23,8 @@ MAX_TOKENS = 10_000_000
 """Longest prompt or answer accepted."""
 MAX_REQUESTS = 100_000
 """Most requests simulated."""
+MAX_CLOSED = 4000
+"""Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,41 +57,20 @@ class Engine:
 
 ENGINES: Mapping[str, Engine] = {
     "vllm": Engine(
-        8192,
-        1024,
-        True,
-        True,
-        0.0,
-        0.9,
-        1.0,
-        True,
+        8192, 1024, True, True, 0.0, 0.9, 1.0, True,
         "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU",
     ),
     "vllm-v0": Engine(16384, 256, False, False, 0.0, 0.9, 1.0, False, "vLLM before 0.8: prompts first, none in chunks"),
     "sglang": Engine(
-        8192,
-        1024,
-        False,
-        True,
-        0.1,
-        0.9,
-        1.0,
-        True,
+        8192, 1024, False, True, 0.1, 0.9, 1.0, True,
         "SGLang server arguments: chunked_prefill_size, no mixed chunks; new_token_ratio once it has decayed, 0.7 of 0.14",
     ),
     "trtllm": Engine(
-        8192,
-        2048,
-        True,
-        False,
-        1.0,
-        0.98,
-        0.9,
-        True,
+        8192, 2048, True, False, 1.0, 0.98, 0.9, True,
         "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT",
     ),
     "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, False, "a static batch: one step for all prompts"),
-}
+}  # fmt: skip
 """By scheduler; `scheduler_of` says which an engine has."""
 
 ALIASES: Mapping[str, str] = {
@@ -95,6 +79,11 @@ ALIASES: Mapping[str, str] = {
     "deepspeed": "deepspeed", "llama.cpp": "llama.cpp", "vllm (splitwise profiling)": "vllm",
 }  # fmt: skip
 """Engines by the names users write."""
+
+VENDORS: Mapping[str, tuple[str, ...]] = {
+    "vllm": ("nvidia", "amd", "intel"), "sglang": ("nvidia", "amd"), "trtllm": ("nvidia",),
+}  # fmt: skip
+"""Vendors of the devices on which an engine runs (its documentation's pages of supported hardware); others run on any."""
 
 _V1_FROM = (0, 8)
 """vLLM's release in which the V1 engine, with chunked prefill, became the default."""
@@ -215,6 +204,28 @@ class Load:
         return f"{what}, {self.input_tokens:g} tokens in, {self.output_tokens:g} out"
 
 
+def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
+    """The requests that a client sends."""
+    random = np.random.default_rng(load.seed)
+    if load.trace is not None:
+        at_s, inputs, outputs = (np.array(column) for column in zip(*load.trace, strict=True))
+        return Arrivals(inputs, outputs, at_s)
+    if load.kind == "static":
+        count = round(load.size)
+    elif load.kind == "closed":
+        count = load.requests or min(round(load.size * load.rounds), max(MAX_CLOSED, round(load.size)))
+    elif load.kind == "open":
+        count = load.requests or 1000
+    else:
+        # Three times what runs together: the ends of the queue weigh little.
+        fits = how.cache_tokens / (load.input_tokens + load.output_tokens)
+        count = load.requests or int(min(max(3 * min(fits, how.sequences), 64), MAX_CLOSED))
+    inputs, outputs = (lengths(mean, load.spread, count, random) for mean in (load.input_tokens, load.output_tokens))
+    if load.kind == "open":
+        return Arrivals(inputs, outputs, poisson(load.size, count, random))
+    return Arrivals(inputs, outputs, None, min(round(load.size), count) if load.kind == "closed" else count)
+
+
 @dataclass(frozen=True, slots=True)
 class ServingRequest:
     """A question: what a service of a model gives its users, and what it takes.
@@ -259,10 +270,10 @@ class ServingRequest:
                 f"{self.facts.name} generates no text; `kernelcast estimate` says what a step costs", field="model"
             )
         self.facts.check_plan(self.plan)
-        for name in ("replicas", "chunk", "sequences"):
+        for name, title in (("replicas", "replicas"), ("chunk", "chunk"), ("sequences", "max_sequences")):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise SpecError(f"{name} must be at least 1, got {value!r}", field=name)
+                raise SpecError(f"{title} must be at least 1, got {value!r}", field=title)
         trace = self.load.trace or ()
         longest = max((new + out for _, new, out in trace), default=self.load.input_tokens + self.load.output_tokens)
         if self.facts.max_length is not None and longest > self.facts.max_length:

@@ -1,4 +1,7 @@
-"""Times of the steps of a service: its engine's, with experts of quantised weights no slower than memory lets them be."""
+"""Times of the steps of a service: its engine's, with experts of quantised weights no slower than memory lets them be.
+
+And what an engine runs on a device; where it does not, the error names the nearest that it does.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ import numpy as np
 
 from ...features.batch.cases import Floats
 from ...features.device import Device
-from ...features.errors import SpecError
+from ...features.errors import SpecError, listed
 from ...models.predict.predictor import ArtifactPredictor
+from ..architectures.estimate import formats_of
 from ..architectures.memory import memory
+from ..architectures.plan import ParallelPlan
 from ..architectures.step import NATIVE_AS, WEIGHT_ONLY_B, Formats, Step, weight_size_b
+from .engine.collectives import most_ranks
 from .engine.profile import shipped_profile
 from .host_experts import HostExpertSteps
-from .request import ServingRequest, scheduler_name
+from .request import VENDORS, ServingRequest, scheduler_name
 from .speculation import SpeculativeSteps, Times, draft_formats, draft_plan
 from .steps import KernelEstimates, StepTimes
 
@@ -180,3 +186,99 @@ def _resting_w(device: Device) -> float:
     if measured is not None:
         return measured.value
     return float("nan") if limit is None else IDLE_SHARE * limit
+
+
+_ROOMY = ("fp8", "int8", "int4", "fp16", "bf16")
+"""Formats of weights that are named in place of one that does not run, best first."""
+
+
+def check_engine(engine: str, device: Device) -> None:
+    """That an engine runs on a device.
+
+    Raises:
+        SpecError: it does not, with those that do.
+    """
+    if engine in VENDORS and device.kind == "cpu":
+        raise SpecError(f"{device.name} is a cpu; services of {engine} are predicted on GPUs", field="device")
+    if device.vendor not in VENDORS.get(engine, (device.vendor,)):
+        others = [name for name, vendors in VENDORS.items() if device.vendor in vendors]
+        raise SpecError(
+            f"{engine} does not run on devices of {device.vendor} such as {device.name}; "
+            f"{listed(others) if others else 'pytorch'} {'do' if len(others) > 1 else 'does'}", field="engine",
+        )  # fmt: skip
+
+
+def check_formats(engine: str, formats: Formats, device: Device) -> None:
+    """That an engine has kernels of number formats on a device.
+
+    NVIDIA's devices without units for bf16 run fp16 alone; vLLM and SGLang unpack fp8 and 4-bit floats on all others (their
+    Marlin kernels), TensorRT-LLM on none, and on AMD's devices a format needs units of its own.
+
+    Raises:
+        SpecError: it has none, with the nearest that it has.
+    """
+    if engine not in VENDORS or device.vendor not in ("nvidia", "amd"):
+        return
+    if formats.dtype == "bf16" and not multiplies(device, "bf16"):
+        raise SpecError(
+            f"{device.title} computes no bf16, which {engine} needs units for; use dtype fp16", field="dtype"
+        )
+    for weights in (formats.weights, formats.experts):
+        if not _has_weights(engine, weights, device):
+            near = [name for name in _ROOMY if _has_weights(engine, name, device) and multiplies(device, "bf16")]
+            raise SpecError(
+                f"{engine} has no products of {weights} weights on {device.title}; "
+                f"use {listed(near or ['int8', 'int4', 'fp16'])}", field="weights",
+            )  # fmt: skip
+
+
+def _has_weights(engine: str, weights: str, device: Device) -> bool:
+    if weights not in ("fp8", "fp8_block", "nvfp4", "mxfp4"):
+        return True
+    if multiplies(device, weights):
+        return True
+    if device.vendor == "amd" or not multiplies(device, "bf16"):
+        return False
+    return engine != "trtllm" or weights == "mxfp4"
+
+
+def no_room(request: ServingRequest, device: Device, step: Step, weights_b: float, whole_b: float) -> SpecError:
+    """The error of a model whose weights leave no room for a cache, with the nearest plan and format that do.
+
+    Args:
+        request: the question.
+        device: its device.
+        step: the largest step of its engine, whose activations stay beside the weights.
+        weights_b: weights on the fullest device.
+        whole_b: what the engine takes of the device.
+    """
+    facts, formats, plan = request.facts, request.formats, request.plan
+    share, speculation = request.host_experts, request.speculation
+
+    def fits(split: ParallelPlan, kinds: Formats) -> bool:
+        try:
+            facts.check_plan(split)
+            check_formats(request.engine, kinds, device)
+        except SpecError:
+            return False
+        holds = memory(facts, step, kinds, split, device, host_experts=share)
+        if speculation is not None:
+            holds = speculation.with_draft(holds, step, kinds, split)
+        return holds.weights_b + holds.activations_b < whole_b
+
+    most = max(1, most_ranks(device) // plan.dp)
+    splits = [replace(plan, tp=tp) for tp in (1, 2, 4, 8) if plan.tp < tp <= most and plan.dp * tp % plan.ep == 0]
+    splits += [replace(splits[-1] if splits else plan, pp=pp) for pp in (2, 4, 8, 16) if pp > plan.pp]
+    near = [f"{item}" for item in splits if fits(item, formats)][:1]
+    for name in ("fp8", "int4"):
+        kinds = formats_of(facts, dtype=formats.dtype, weights=name, kv=formats.kv)
+        if weight_size_b(name) < weight_size_b(formats.weights) and fits(plan, kinds):
+            near.append(f"weights in {name}")
+            break
+    if facts.expert_layers and share < 1 and request.engine == "vllm":
+        near.append("more experts on the host (host_experts)")
+    hint = f"use {' or '.join(near)}" if near else "no split of 16 stages and no format holds it: use larger devices"
+    return SpecError(
+        f"{facts.name} with weights {formats.weights} takes {weights_b / 1e9:.4g} GB of each {device.title} under {plan}, of "
+        f"{whole_b / 1e9:.4g} GB that {request.engine} uses; {hint}", field="memory",
+    )  # fmt: skip

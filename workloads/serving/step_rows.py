@@ -21,9 +21,11 @@ from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.config.catalogue import FACTS, row_facts
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
+from ..architectures.memory import memory
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import ACTIVATIONS, Formats, Sequences, Step
-from .engine.profile import EngineProfile, StepColumns, engine_name
+from .engine.profile import EngineProfile, StepColumns, engine_name, has_number
+from .service_steps import check_engine, check_formats
 from .steps import StepTimes
 
 NEEDED = (
@@ -103,7 +105,9 @@ def step_groups(
         good, steps = [], []
         for row in rows:
             try:
-                steps.append(_step({name: columns[name][row] for name in NEEDED[3:]}))
+                step = _step({name: columns[name][row] for name in NEEDED[3:]})
+                _check_room(times, step)
+                steps.append(step)
                 good.append(row)
             except SpecError as error:
                 refused[row] = str(error)
@@ -172,11 +176,30 @@ def _times(predictor: ArtifactPredictor, setting: Mapping[str, Any], profile: En
     engine = engine_name(setting["engine"])
     if profile is not None and profile.engine != engine:
         raise SpecError(f"the profile is of {profile.engine}, the row of {engine}", field="engine")
-    version = setting["engine_version"]
+    version, formats = setting["engine_version"], row_formats(facts, setting)
+    device = predictor.devices.get(setting["device"])
+    check_engine(engine, device)
+    check_formats(engine, formats, device)
     return StepTimes(
-        predictor, facts, setting["device"], plan_of(setting), formats=row_formats(facts, setting), engine=engine,
-        engine_version=None if version is None else str(version), profile=profile,
+        predictor, facts, setting["device"], plan_of(setting), formats=formats, engine=engine,
+        engine_version=str(version) if version is not None and has_number(str(version)) else None, profile=profile,
     )  # fmt: skip
+
+
+def _check_room(times: StepTimes, step: Step) -> None:
+    facts = times.facts
+    if facts.max_length is not None and step.longest > facts.max_length:
+        raise SpecError(
+            f"a sequence of {step.longest} tokens is longer than the {facts.max_length} that {facts.name} is made for",
+            field="decode_kv_tokens" if step.groups[-1].decodes else "prefill_tokens",
+        )
+    holds = memory(facts, step, times.formats or formats_of(facts), times.plan, times.device)
+    if holds.device_b is not None and holds.weights_b + holds.cache_b > holds.device_b:
+        raise SpecError(
+            f"weights of {holds.weights_b / 1e9:.4g} GB and a cache of {holds.cache_b / 1e9:.4g} GB do not fit in the "
+            f"{holds.device_b / 1e9:.4g} GB of a {times.device.title} under {times.plan}; more devices (tp, pp), smaller "
+            "formats or fewer positions do", field="memory",
+        )  # fmt: skip
 
 
 def plan_of(setting: Mapping[str, Any]) -> ParallelPlan:
@@ -190,7 +213,11 @@ def plan_of(setting: Mapping[str, Any]) -> ParallelPlan:
     tp = sizes["tp"] or max(1, (devices or 1) // (pp * dp))
     plan = ParallelPlan(tp=tp, pp=pp, ep=sizes["ep"] or 1, dp=dp)
     if devices and devices % plan.devices:
-        raise SpecError(f"{plan} takes {plan.devices} devices, and num_gpus is {devices}", field="num_gpus")
+        near = plan.devices * max(1, devices // plan.devices)
+        raise SpecError(
+            f"{plan} takes {plan.devices} devices, and num_gpus is {devices}; give {near} or {near + plan.devices}",
+            field="num_gpus",
+        )
     return plan
 
 

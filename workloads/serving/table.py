@@ -15,6 +15,7 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats
+from .engine.profile import has_number
 from .predict import ServingPrediction, ServingPredictor
 from .request import Load, ServingRequest, engine_named, scheduler_of
 from .speculation import Speculation, speculation_of
@@ -158,6 +159,8 @@ def request_of(row: Row) -> ServingRequest:
     engine = engine_named(row.get("engine") or "vllm")
     client = _client(row)
     version = row.get("engine_version") or (client.version if engine == "vllm" else "") or None
+    if version is not None and not has_number(version):
+        version = None
     if row.get("engine") == "vllm (splitwise profiling)":
         version = "0.2"
     device = row.get("device")

@@ -36,7 +36,7 @@ def test_impossible_plans_are_refused(sizes: dict[str, Any], field: str) -> None
 @pytest.mark.parametrize(
     ("model", "plan", "field", "size"),
     [
-        ("llama-3.1-8b", ParallelPlan(tp=3), "tp", "32 attention heads"),
+        ("llama-3.1-8b", ParallelPlan(tp=3), "tp", "32 attention heads; use 2 or 4"),
         ("qwen2.5-7b", ParallelPlan(tp=8), "tp", "28 attention heads"),
         ("llama-3.1-8b", ParallelPlan(pp=33), "pp", "32 layers"),
         ("llama-3.1-8b", ParallelPlan(tp=2, ep=2), "ep", "no experts"),

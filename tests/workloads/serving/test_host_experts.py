@@ -106,6 +106,16 @@ def test_a_service_has_room_waits_and_says_so(service: ServingPredictor) -> None
     assert logs[0] == pytest.approx(UNMEASURED * logs[1])
 
 
+def test_no_interval_is_faster_than_the_link(service: ServingPredictor) -> None:
+    answer = service.predict(request())
+    steps = service.times(replace(request(), device=A40.name))
+    batch = [Step.decode(16, 544)]
+    assert isinstance(steps, HostExpertSteps)
+    assert answer.tpot_s.mean.lower >= 0.98 * steps.reads_s(batch)[0]
+    assert answer.throughput_tok_s.upper <= 1.02 * 16 / steps.reads_s(batch)[0]
+    assert answer.tpot_s.mean.upper > 1.2 * answer.tpot_s.mean.value
+
+
 def test_a_dense_draft_guesses_for_a_model_with_experts_on_the_host(service: ServingPredictor) -> None:
     draft = model_facts("meta-llama/Llama-3.2-1B")
     guess = {"speculate": 3, "acceptance": 0.7, "draft": replace(draft, vocabulary=MIXTRAL.vocabulary)}

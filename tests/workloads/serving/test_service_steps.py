@@ -5,11 +5,14 @@ from __future__ import annotations
 import kernelcast
 import numpy as np
 import pytest
+from kernelcast.features.device import catalogue
+from kernelcast.features.errors import SpecError
 from kernelcast.models.predict.predictor import ArtifactPredictor
 from kernelcast.workloads.architectures.config.catalogue import model_facts
 from kernelcast.workloads.architectures.step import Formats, Step
-from kernelcast.workloads.serving.request import Load, ServingRequest
-from kernelcast.workloads.serving.service_steps import service_steps
+from kernelcast.workloads.serving.predict import ServingPredictor
+from kernelcast.workloads.serving.request import Load, ServingRequest, serving_request
+from kernelcast.workloads.serving.service_steps import check_engine, check_formats, service_steps
 
 STEPS = [Step.decode(16, 1024), Step.decode(16, 2048), Step.prefill(1, 1024)]
 
@@ -38,3 +41,57 @@ def test_a_cache_in_a_format_that_the_device_lacks_is_converted(predictor: Artif
     assert more_s[2] == 0
     assert np.all(slower_s("h100-sxm", "0.5") == 0)
     assert np.all(slower_s("a100-sxm-80gb", "0.17.0") == 0)
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "formats", "message"),
+    [
+        ("trtllm", "mi300x", Formats.of("bf16"), "does not run on devices of amd such as amd-mi300x; vllm, sglang do"),
+        ("vllm", "amd-epyc-7302", Formats.of("fp16"), "is a cpu"),
+        ("vllm", "v100-sxm-16gb", Formats.of("bf16"), "computes no bf16, which vllm needs units for; use dtype fp16"),
+        ("vllm", "v100-sxm-16gb", Formats.of("fp16", weights="fp8"), "use int8, int4, fp16"),
+        ("trtllm", "a100-sxm-80gb", Formats.of("bf16", weights="nvfp4"), "use int8, int4, fp16, bf16"),
+        ("vllm", "mi250", Formats.of("bf16", weights="fp8"), "no products of fp8 weights"),
+    ],
+)  # fmt: skip
+def test_what_does_not_run_is_refused_with_what_does(engine: str, device: str, formats: Formats, message: str) -> None:
+    where = catalogue().get(device)
+
+    def check() -> None:
+        check_engine(engine, where)
+        check_formats(engine, formats, where)
+
+    with pytest.raises(SpecError, match=message):
+        check()
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "formats"),
+    [
+        ("vllm", "a100-sxm-80gb", Formats.of("bf16", weights="fp8")),
+        ("trtllm", "b200", Formats.of("bf16", weights="nvfp4")),
+        ("pytorch", "v100-sxm-16gb", Formats.of("bf16")),
+        ("vllm", "mi300x", Formats.of("bf16", weights="fp8")),
+        ("vllm", "max-1550", Formats.of("fp16")),
+    ],
+)  # fmt: skip
+def test_what_runs_passes(engine: str, device: str, formats: Formats) -> None:
+    check_engine(engine, catalogue().get(device))
+    check_formats(engine, formats, catalogue().get(device))
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "sizes", "message"),
+    [
+        ("llama-3.1-70b", "h100-sxm", {}, r"use tp 2, pp 1, ep 1, dp 1 or weights in int4$"),
+        ("llama-3.1-405b", "l40s", {"tp": 8}, r"use tp 8, pp 4, ep 1, dp 1 or weights in int4$"),
+        ("mixtral-8x7b", "a40", {"weights": "bf16"}, r"or weights in int4 or more experts on the host"),
+    ],
+)  # fmt: skip
+def test_a_model_without_room_names_the_nearest_that_has_it(
+    predictor: ArtifactPredictor, model: str, device: str, sizes: dict[str, int], message: str
+) -> None:
+    question = serving_request(model_facts(model), device, input_tokens=512, output_tokens=64, concurrency=4, **sizes)  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=message) as refused:
+        ServingPredictor(predictor).predict(question)
+    assert refused.value.field == "memory"

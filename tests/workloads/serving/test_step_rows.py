@@ -40,7 +40,7 @@ def table(*rows: dict[str, Any]) -> dict[str, list[Any]]:
         ({"device": "h1000"}, "h1000"),
         ({"engine": "tgi"}, "no engine 'tgi'"),
         ({"tp": 3, "num_gpus": 3}, "tp 3"),
-        ({"num_gpus": 3}, "num_gpus is 3"),
+        ({"num_gpus": 3}, "num_gpus is 3; give 2 or 4"),
         ({"precision": "int7"}, "int7"),
         ({"prefill_requests": 0}, "without prefill_requests"),
         ({"prefill_requests": 600}, "fewer than the 600"),
@@ -50,7 +50,11 @@ def table(*rows: dict[str, Any]) -> dict[str, list[Any]]:
         ({"decode_requests": None}, "without decode_requests"),
         ({"decode_requests": "many"}, "whole number"),
         ({"decode_requests": 10**12}, "whole number between"),
-        ({"device": "rtx-2080"}, "linked"),
+        ({"device": "rtx-2080", "precision": "float16", "tp": 4, "num_gpus": 4}, "linked"),
+        ({"device": "rtx-2080", "precision": "bfloat16"}, "computes no bf16"),
+        ({"device": "mi300x", "engine": "trtllm"}, "does not run on devices of amd"),
+        ({"decode_kv_tokens": 900_000}, "longer than the"),
+        ({"model": "meta-llama/Llama-3.1-405B"}, "do not fit"),
     ],
 )
 def test_a_row_is_refused_with_its_reason_and_the_others_are_answered(

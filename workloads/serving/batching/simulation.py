@@ -32,6 +32,8 @@ from .step_table import StepTable
 
 MAX_STEPS = 200_000_000
 """Most steps simulated: some days of a server, so that a load in the wrong unit ends."""
+_OVERLOAD_LEAST = 100
+"""Requests of which so many show whether they wait ever longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,16 @@ class Service:
     steps: int
     tokens: float
     preemptions: int = 0
+
+    @property
+    def overload(self) -> float:
+        """How many times as fast as they are answered requests come: by what later ones wait longer; 1 of few requests."""
+        n = len(self.sent_s)
+        if n < _OVERLOAD_LEAST:
+            return 1.0
+        early, late = (slice(start, start + n // 4) for start in (n // 4, 3 * n // 4))
+        waits_s, gap_s = self.first_s - self.sent_s, float(self.sent_s[late].mean() - self.sent_s[early].mean())
+        return 1 + float(waits_s[late].mean() - waits_s[early].mean()) / gap_s if gap_s > 0 else 1.0
 
 
 def simulate(table: StepTable, arrivals: Arrivals, how: Scheduling) -> Service:

@@ -158,7 +158,7 @@ class CollectiveLaws:
             if ranks > (most := most_ranks(device)):
                 raise SpecError(
                     f"{ranks} devices of {device.name} take part in one operation; times are known within one machine, "
-                    f"of up to {most}", field="tp",
+                    f"of up to {most}: give tp·dp of at most {most}, and stages (pp) beyond", field="tp",
                 )  # fmt: skip
             return kind, bandwidth
         raise SpecError(

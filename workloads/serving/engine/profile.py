@@ -210,14 +210,23 @@ def shipped_profile(engine: str, version: str | None = None) -> EngineProfile:
     """The profile of an engine, of the version nearest to one given.
 
     Raises:
-        SpecError: no such engine is known.
+        SpecError: no such engine is known, or the version has no number.
     """
     name = engine_name(engine)
     of_engine = [item for item in shipped_profiles() if item.engine == name]
     if not version:
         return of_engine[-1]
+    if not has_number(version):
+        raise SpecError(
+            f"engine_version is {version!r}; it is a release, such as {of_engine[-1].version}", field="engine_version"
+        )
     wanted = _numbers(version)
     return min(of_engine, key=lambda item: [abs(a - b) for a, b in zip(_numbers(item.version), wanted, strict=True)])
+
+
+def has_number(version: str) -> bool:
+    """Whether a version is a release's, and no word such as `nightly`."""
+    return any(char.isdigit() for char in version)
 
 
 def _numbers(version: str) -> tuple[int, int, int]:

@@ -23,10 +23,6 @@ MAX_GPUS = 4096
 """Most devices planned for: above any real service of one model, so that a number in the wrong place is noticed."""
 ENGINES = ("vllm", "sglang", "trtllm")
 """Engines whose command lines are known, which are planned with unless others are given."""
-VENDORS: Mapping[str, tuple[str, ...]] = {
-    "vllm": ("nvidia", "amd", "intel"), "sglang": ("nvidia", "amd"), "trtllm": ("nvidia",),
-}  # fmt: skip
-"""Vendors of the devices on which an engine runs (its documentation's pages of supported hardware)."""
 MAX_PRICE = 1e6
 """Highest price of one device for an hour that is taken, so that costs stay finite."""
 MAX_CHOICES = 16
@@ -91,7 +87,7 @@ class PlanQuestion:
                     f"at most {MAX_CHOICES} {name} are compared, got {len(getattr(self, name))}", field=name
                 )
         for engine in self.engines:
-            if engine not in VENDORS:
+            if engine not in ENGINES:
                 raise SpecError(f"plans are made for {listed(ENGINES)}, not {engine!r}", field="engines")
         gpus = self.gpus
         if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= MAX_GPUS:

@@ -12,9 +12,9 @@ from ...architectures.plan import ParallelPlan
 from ...architectures.step import Formats
 from ..engine.collectives import INTERCONNECTS, MOST_DEVICES
 from ..host_experts import HOST_ENGINE, link_b_per_s
-from ..service_steps import multiplies
+from ..service_steps import check_engine, check_formats, multiplies
 from ..speculation import Speculation
-from .question import VENDORS, PlanQuestion
+from .question import PlanQuestion
 
 MAX_STAGES = 8
 """Most stages of a pipeline: more than any node has devices for."""
@@ -68,8 +68,8 @@ class Refusal:
 class Refusals:
     """Plans that are refused, by kind of reason.
 
-    `engine`, `divide`, `links`, `memory` and `kernels` are of plans that do not run, `ttft`, `tpot`, `load` and `power` of
-    those that run otherwise than wanted.
+    `engine`, `formats`, `divide`, `links`, `memory` and `kernels` are of plans that do not run, `ttft`, `tpot`, `load` and
+    `power` of those that run otherwise than wanted.
     """
 
     kinds: dict[str, Refusal] = field(default_factory=dict)
@@ -100,17 +100,25 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
     for name in question.devices:
         device = catalogue.get(name)
         formats = _formats(question, device)
-        engines = []
+        kinds = []
         for engine in question.engines:
-            if device.vendor not in VENDORS[engine]:
-                reason = f"{engine} does not run on devices of {device.vendor} such as {name}"
-            elif question.host_experts and engine != HOST_ENGINE:
-                reason = f"{engine} keeps no experts in the host's memory; {HOST_ENGINE} does"
-            else:
-                engines.append(engine)
+            try:
+                check_engine(engine, device)
+            except SpecError as error:
+                refusals.add("engine", str(error), count=len(plans) * len(formats))
                 continue
-            refusals.add("engine", reason, count=len(plans) * len(formats))
-        each = len(formats) * len(engines)
+            if question.host_experts and engine != HOST_ENGINE:
+                reason = f"{engine} keeps no experts in the host's memory; {HOST_ENGINE} does"
+                refusals.add("engine", reason, count=len(plans) * len(formats))
+                continue
+            for item in formats:
+                try:
+                    check_formats(engine, item, device)
+                except SpecError as error:
+                    refusals.add("formats", str(error), count=len(plans))
+                else:
+                    kinds.append((item, engine))
+        each = len(kinds)
         try:
             if question.host_experts:
                 link_b_per_s(device)
@@ -127,7 +135,7 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
                 refusals.add("links", unlinked, plan.devices, each)
                 continue
             share = question.host_experts
-            yield from (Setting(name, plan, item, engine, None, share) for item in formats for engine in engines)
+            yield from (Setting(name, plan, item, engine, None, share) for item, engine in kinds)
             if (guesses := question.speculation) is None:
                 continue
             try:
@@ -135,7 +143,7 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             except SpecError as error:
                 refusals.add("divide", str(error), plan.devices, each)
                 continue
-            yield from (Setting(name, plan, item, engine, guesses, share) for item in formats for engine in engines)
+            yield from (Setting(name, plan, item, engine, guesses, share) for item, engine in kinds)
 
 
 def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:

@@ -112,6 +112,18 @@ def test_a_sequence_that_never_fits_is_refused() -> None:
     assert refused.value.field == "memory"
 
 
+def test_requests_that_come_too_fast_are_an_overload() -> None:
+    def overload(rate: float) -> float:
+        at_s = np.arange(400) / rate
+        return simulate(table(), Arrivals(np.full(400, 512), np.full(400, 64), at_s), HOW).overload
+
+    most = closed(400, 256)
+    served = 400 / most.duration_s
+    assert overload(served / 4) == pytest.approx(1, abs=0.02)
+    assert overload(2 * served) > 1.5
+    assert closed(4, 4).overload == 1
+
+
 def test_the_opening_burst_waits_longer_than_later_rounds() -> None:
     service = closed(160, 16)
     waits = service.first_s - service.sent_s

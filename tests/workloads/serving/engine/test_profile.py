@@ -60,7 +60,8 @@ def test_layers_are_counted_by_what_the_host_launches() -> None:
 def test_shipped_profiles_are_found_by_any_name_and_the_nearest_version() -> None:
     assert {item.engine for item in shipped_profiles()} == {"vllm", "sglang", "trtllm", "other"}
     assert shipped_profile("TensorRT-LLM", "1.0.0rc3").engine == "trtllm"
-    assert shipped_profile("vllm", "no number").version == "0.20.1"
+    with pytest.raises(SpecError, match="it is a release, such as"):
+        shipped_profile("vllm", "newest")
     with pytest.raises(SpecError, match="vllm, sglang, trtllm, other") as refused:
         engine_name("tgi")
     assert refused.value.field == "engine"
