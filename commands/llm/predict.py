@@ -23,7 +23,8 @@ def predict(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL", help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json."
+            metavar="MODEL",
+            help="A model that ships, such as meta-llama/Llama-3.1-8B, or the path of a config.json or of facts in YAML.",
         ),
     ] = None,
     device: Annotated[

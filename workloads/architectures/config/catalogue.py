@@ -67,7 +67,8 @@ def model_facts(name: str) -> ModelFacts:
 def facts_of(model: str | Path | Mapping[str, Any] | ModelFacts) -> ModelFacts:
     """The facts of a model, by the name of one that ships, the path of a `config.json`, or what such a file says.
 
-    A text is a path where it ends in `.json`, or is that of a folder with a `config.json`.
+    A text is a path where it ends in `.json`, or is that of a folder with a `config.json`; one that ends in `.yaml` has lines
+    of `FACTS`, such as `layers: 32`, or those of a configuration.
 
     Raises:
         SpecError: there is no such model or file, or the configuration is refused.
@@ -79,6 +80,8 @@ def facts_of(model: str | Path | Mapping[str, Any] | ModelFacts) -> ModelFacts:
     path = Path(model)
     if (path / "config.json").is_file():
         return read_config_file(path / "config.json")
+    if path.suffix in (".yaml", ".yml"):
+        return _yaml_facts(path)
     if isinstance(model, Path) or path.suffix == ".json":
         return read_config_file(path)
     return model_facts(model)
@@ -88,6 +91,25 @@ FACTS = (
     "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "experts", "top_k", "moe_ffn", "kv_lora_rank", "vocab",
 )  # fmt: skip
 """Columns that describe a model's shape; `layers`, `hidden` and `heads` are needed."""
+
+
+def _yaml_facts(path: Path) -> ModelFacts:
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}", field="model") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise SpecError(f"{path} is no YAML: {str(error).splitlines()[0]}", field="model") from error
+    name = path.stem
+    if isinstance(raw, dict) and "model_type" in raw:
+        return read_facts(raw, name, source=str(path))
+    if not isinstance(raw, dict) or not {"layers", "hidden", "heads"} <= set(raw) <= {"name", *FACTS}:
+        raise SpecError(
+            f"{path} has lines of {listed(FACTS)}, of which layers, hidden and heads are needed, and a name if it likes; or "
+            "those of a config.json", field="model",
+        )  # fmt: skip
+    sizes = {column: size for column in FACTS if (size := _size(raw, column)) is not None}
+    return read_facts(_config(sizes), str(raw.get("name") or name), source=str(path))
 
 
 def row_facts(row: Mapping[str, Any]) -> ModelFacts:

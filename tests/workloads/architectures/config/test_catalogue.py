@@ -99,3 +99,24 @@ def test_a_model_by_path_folder_content_or_facts(tmp_path: Path) -> None:
     assert facts_of(values).hidden == 64
     assert isinstance(facts, ModelFacts)
     assert facts_of(facts) is facts
+
+
+def test_a_model_by_facts_in_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text("layers: 32\nhidden: 4096\nheads: 32\nkv_heads: 8\nffn: 14336\nvocab: 128256\n")
+    facts = facts_of(str(path))
+    assert (facts.name, facts.parameters) == ("small", model_facts("meta-llama/Llama-3.1-8B").parameters)
+    path.write_text(
+        "name: another\nmodel_type: gpt2\nn_embd: 64\nn_layer: 2\nn_head: 4\nn_positions: 32\nvocab_size: 100\n"
+    )
+    assert facts_of(path).hidden == 64
+    for text, words in (
+        ("layers: 2", "hidden and heads are needed"),
+        ("a: [", "no YAML"),
+        ("layers: x\nhidden: 1\nheads: 1", "whole"),
+    ):
+        path.write_text(text)
+        with pytest.raises(SpecError, match=words):
+            facts_of(path)
+    with pytest.raises(SpecError, match="cannot read"):
+        facts_of(tmp_path / "none.yaml")
