@@ -69,9 +69,7 @@ def compact(
         beside = {family: read_shipped(family) for family in shipped_families()} if with_shipped else {}
         measured = Store(store)
         if not measured.families() and not beside:
-            raise SpecError(
-                f"no rows in {measured.location.name}; measure some with `kernelcast measure cpu`", field="store"
-            )
+            raise SpecError(f"no rows in {measured.location.name}; add --with-shipped for those shipped", field="store")
         written = measured.compact(out_dir, beside=beside)
     if as_json:
         console.print_json(written)

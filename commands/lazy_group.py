@@ -160,19 +160,19 @@ class LazyGroup(TyperGroup):
 
 
 class PlainCommand(TyperCommand):
-    """A command that refuses a second value of an option of one, in place of taking the last."""
+    """A command for one device refuses a second `--device`; of other options of one value the last holds, as in aliases."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Read the words behind its name.
 
         Raises:
-            UsageError: they cannot be read, or such an option is there twice.
+            UsageError: they cannot be read, or name several devices where one is taken.
         """
         if not ctx.resilient_parsing:
             *_, order = self.make_parser(ctx).parse_args(args=list(args))
             for param, times in Counter(order).items():
-                if times > 1 and getattr(param, "opts", ()) and not (param.multiple or getattr(param, "is_flag", True)):
-                    ctx.fail(f"{max(param.opts, key=len)} is there {times} times and takes one value")
+                if times > 1 and "--device" in param.opts and not param.multiple:
+                    ctx.fail(f"this command answers for one device, and --device is there {times} times")
         return super().parse_args(ctx, args)
 
 

@@ -220,8 +220,8 @@ def rank(
     if plain["config"]:
         raise SpecError(f"{listed(plain['config'])} is what is ranked; leave it out", field="config")
     spec = plain | {"device": names.device(device, known).name}
-    own = None if configs is None else read_items(configs, "configs")
-    question = rank_question(spec, known, own, top=top, coverage=coverage)
+    candidates = None if configs is None else read_items(configs, "configs")
+    question = rank_question(spec, known, candidates, top=top, coverage=coverage)
     result = ranked_by(load_predictor(console.model_dir(model), known), question)
     if as_json:
         console.print_json(result)

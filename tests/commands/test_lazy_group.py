@@ -103,9 +103,9 @@ def test_completion_is_installed_at_the_top_alone(run, path):
 @pytest.mark.parametrize(
     "words", [("llm", "predict", "meta-llama/Llama-3.1-8B"), ("best-cap", "gemm"), ("compare", "rank", "gemm")]
 )
-def test_a_second_value_of_an_option_of_one_is_refused(run, words):
+def test_a_second_device_is_refused_where_one_is_taken(run, words):
     done = run(*words, "--device", "h100", "--device", "mi300x")
-    assert "--device is there 2 times and takes one value" in done.error
+    assert "answers for one device, and --device is there 2 times" in done.error
 
 
 def test_paragraphs_of_a_help_fill_their_lines(run, monkeypatch):
