@@ -90,7 +90,7 @@ $(VENV)/.docs: $(VENV)/.ready
 	$(VENV)/bin/$(PIP) --editable '.[docs]'
 	touch $@
 
-# Generated pages (families, devices, modules, data cards), then all pages as a site, which the service has at /docs/.
+# Generated pages (families, devices, data cards), then all pages as a site, which the service has at /docs/.
 docs: $(VENV)/.docs
 	$(VENV)/bin/python docs/tables.py
 	$(VENV)/bin/python docs/cards.py

@@ -148,6 +148,9 @@ class PlanPoint(msgspec.Struct, frozen=True):
     energy_per_token_j: Annotated[float | None, Meta(description="Joules of all devices; null where unknown")]
     power_w: Annotated[float | None, Meta(description="Mean power of all devices; null where unknown")]
     cost_per_million_tokens: Annotated[float, Meta(description="In cost_unit")]
+    carbon_g_per_million_tokens: Annotated[
+        float | None, Meta(description="Grams of CO2e; null without a grid, and where the energy is unknown")
+    ] = None
 
 
 class DisaggregatedPlan(msgspec.Struct, frozen=True):

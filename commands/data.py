@@ -30,6 +30,7 @@ app = typer.Typer(
 @app.command("list")
 def list_data(store: console.StoreRoot = None, as_json: console.Json = False) -> None:
     """Count the stored rows by family, device and status."""
+    from ..datasets.form.export import SHIPPED_HINT
     from ..datasets.store.store import Store
 
     counts: Counter[tuple[str, str, str]] = Counter()
@@ -45,7 +46,7 @@ def list_data(store: console.StoreRoot = None, as_json: console.Json = False) ->
     elif groups:
         console.show_table(list(groups[0]), [list(map(str, row.values())) for row in groups], numbers=("rows",))
     else:
-        console.note(f"no rows in {measured.location.name}; measure some with `kernelcast measure cpu`")
+        console.note(f"no rows in {measured.location.name}; measure some with `kernelcast measure cpu`{SHIPPED_HINT}")
 
 
 @app.command("compact")
@@ -68,9 +69,7 @@ def compact(
         beside = {family: read_shipped(family) for family in shipped_families()} if with_shipped else {}
         measured = Store(store)
         if not measured.families() and not beside:
-            raise SpecError(
-                f"no rows in {measured.location.name}; measure some with `kernelcast measure cpu`", field="store"
-            )
+            raise SpecError(f"no rows in {measured.location.name}; add --with-shipped for those shipped", field="store")
         written = measured.compact(out_dir, beside=beside)
     if as_json:
         console.print_json(written)

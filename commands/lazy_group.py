@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -158,7 +159,24 @@ class LazyGroup(TyperGroup):
         return command
 
 
-class _DefaultCommand(TyperCommand):
+class PlainCommand(TyperCommand):
+    """A command for one device refuses a second `--device`; of other options of one value the last holds, as in aliases."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Read the words behind its name.
+
+        Raises:
+            UsageError: they cannot be read, or name several devices where one is taken.
+        """
+        if not ctx.resilient_parsing:
+            *_, order = self.make_parser(ctx).parse_args(args=list(args))
+            for param, times in Counter(order).items():
+                if times > 1 and "--device" in param.opts and not param.multiple:
+                    ctx.fail(f"this command answers for one device, and --device is there {times} times")
+        return super().parse_args(ctx, args)
+
+
+class _DefaultCommand(PlainCommand):
     """The command that a group runs where none is named; its help lists the group's commands too."""
 
     group: LazyGroup
@@ -193,7 +211,7 @@ def _load(name: str, entry: Entry, cls: type[TyperCommand] | None = None) -> Com
         target = getattr(import_module(f".{module}", __package__), attribute)
         if not isinstance(target, typer.Typer):
             app = typer.Typer(add_completion=False)
-            app.command(name, cls=cls)(target)
+            app.command(name, cls=cls or PlainCommand)(target)
             target = app
         command = typer.main.get_command(target)
         command.name = name

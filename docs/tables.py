@@ -1,11 +1,10 @@
-"""Writes docs/families.md, docs/devices.md, docs/modules.md and the table of docs/carbon.md from the objects they describe.
+"""Writes docs/families.md, docs/devices.md and the table of docs/carbon.md from the objects they describe.
 
 Run `.venv/bin/python docs/tables.py` after adding any of them; a test fails while a page is out of date.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -14,9 +13,6 @@ from kernelcast.features.kernel import KernelFamily, families
 from kernelcast.models.predict.carbon import grids
 
 HERE = Path(__file__).parent
-ROOMS = (
-    "features", "datasets", "collectors", "models", "workloads", "api", "nightly", "client", "python", "plugins", "commands",
-)  # fmt: skip
 
 
 def families_page() -> str:
@@ -66,33 +62,6 @@ def carbon_page() -> str:
     return "\n".join([text + heading, about, _table(("name", "grid", "g CO2e per kWh", "year"), rows)])
 
 
-def modules_page() -> str:
-    """The whole of docs/modules.md: every folder of the package with its idea, folders inside folders by name."""
-    parts = [
-        "# Modules\n\nWritten by `docs/tables.py`: every folder and its idea. Files say theirs in their first line.\n"
-    ]
-    for room in ROOMS:
-        top = HERE.parent / room
-        folders = sorted({path.parent for path in top.rglob("*.py") if len(path.relative_to(top).parts) <= 2})
-        parts.append("\n".join([f"## {room}\n", *(_folder(folder, top) for folder in folders), ""]))
-    return "\n".join(parts)
-
-
-def _folder(folder: Path, top: Path) -> str:
-    line = f"* `{folder.relative_to(HERE.parent)}/`: {_idea(folder / '__init__.py')}"
-    inner = (
-        sorted({f"{path.parent.relative_to(folder)}/" for path in folder.glob("*/**/*.py")}) if folder != top else []
-    )
-    return f"{line} ({_words(inner)})" if inner else line
-
-
-def _idea(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    return " ".join(text.split()).split(". ")[0].rstrip(".").replace("|", "\\|")
-
-
 def _dims(family: KernelFamily) -> Iterable[str]:
     for dim in family.dims:
         yield f"* `{dim.name}`: {dim.doc}" + ("" if dim.default is None else f" (default {dim.default})")
@@ -130,4 +99,3 @@ if __name__ == "__main__":
     (HERE / "families.md").write_text(families_page(), encoding="utf-8")
     (HERE / "devices.md").write_text(devices_page(), encoding="utf-8")
     (HERE / "carbon.md").write_text(carbon_page(), encoding="utf-8")
-    (HERE / "modules.md").write_text(modules_page(), encoding="utf-8")

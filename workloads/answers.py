@@ -217,19 +217,21 @@ def plans_answer(answer: PlanAnswer, electricity: Electricity | None = None) -> 
         plans=answer.plans, possible=answer.possible,
         refusals=[llm_answers.PlanRefusal(kind, item.count, item.nearest) for kind, item in answer.refusals.items()],
         choices=[_choice(item, question.price(item.plan.setting.device), electricity) for item in answer.choices],
-        front=[point_answer(item) for item in answer.front], by_gpus=[point_answer(item) for item in answer.by_gpus],
+        front=[point_answer(item, electricity) for item in answer.front],
+        by_gpus=[point_answer(item, electricity) for item in answer.by_gpus],
         disaggregated=_split(answer.split),
     )  # fmt: skip
 
 
-def point_answer(item: Candidate) -> llm_answers.PlanPoint:
+def point_answer(item: Candidate, electricity: Electricity | None = None) -> llm_answers.PlanPoint:
     """A plan in closed form as it is sent."""
-    setting = item.setting
+    setting, energy_j = item.setting, _known(item.energy_per_token_j)
+    carbon_g = None if electricity is None or energy_j is None else electricity.carbon_g(energy_j, 1e6)
     return llm_answers.PlanPoint(
         setting.device, item.gpus, item.replicas, msgspec.convert(setting.plan, llm_answers.SplitPlan, from_attributes=True),
         msgspec.convert(setting.formats, llm_answers.NumberFormats, from_attributes=True), setting.engine, _guesses(setting),
-        item.concurrency, item.chunk, item.ttft_s, item.tpot_s, item.throughput_tok_s, _known(item.energy_per_token_j),
-        _known(item.power_w), item.cost_per_million_tokens,
+        item.concurrency, item.chunk, item.ttft_s, item.tpot_s, item.throughput_tok_s, energy_j,
+        _known(item.power_w), item.cost_per_million_tokens, carbon_g,
     )  # fmt: skip
 
 
@@ -270,8 +272,9 @@ def _split(item: Split | None) -> llm_answers.DisaggregatedPlan | None:
 
 def _choice(item: Choice, price: float, electricity: Electricity | None) -> llm_answers.PlanChoice:
     return llm_answers.PlanChoice(
-        item.aim, point_answer(item.plan), serving_answer(item.service, price, electricity),
-        None if item.runner_up is None else point_answer(item.runner_up), item.probability, item.command, list(item.notes),
+        item.aim, point_answer(item.plan, electricity), serving_answer(item.service, price, electricity),
+        None if item.runner_up is None else point_answer(item.runner_up, electricity), item.probability, item.command,
+        list(item.notes),
     )  # fmt: skip
 
 

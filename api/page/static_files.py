@@ -1,6 +1,7 @@
 """The explorer page, the pages of documentation and the page of the routes, read once at start and served from memory.
 
-`/` and `/static/` serve the files of `static/`, and `static/page.js` and `page.css`, which join those that `/` needs first.
+`/` and `/static/` serve the files of `static/`, `static/page.js` and `page.css`, which join those that `/` needs first, and
+`static/grids.json`, the names of grids.
 `/docs/` serves the documentation, which `make docs` builds into `site/`, and `/docs/api` a vendored Swagger UI; none of them
 loads anything from elsewhere. A copy in which the documentation was not built leads from `/docs` to the page of the routes.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from ...models.predict.carbon import grids
 from ..transport.responses import PAGE_POLICY, CachedContent
 from .bundle import Bundle, joined_styles
 
@@ -51,21 +54,24 @@ Pictures cannot run anything; scripts and styles are held as tightly as on the e
 
 FIRST_FILES = ", ".join(
     f"<{address}>; rel=preload; as={kind}"
-    for address, kind in (("static/page.css", "style"), ("static/theme.js", "script"), ("static/page.js", "script"))
+    for address, kind in (("static/page.css", "style"), ("static/page.js", "script"))
 )
 """What a browser may fetch while it still reads the page (RFC 8288, `Link`), all at once and not each after the one before. No
 answers of routes: where these ask for a key, the browser would give the script the refusal that it fetched without one."""
 
+_FIRST_SCRIPT = b'<script src="static/theme.js"></script>'
+"""Sent inside the page, before the style sheet: it asks for the devices a request earlier, and waits for no style sheet."""
+
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 
 
-def site_policy(page: bytes) -> str:
-    """The policy of a page of the documentation: `DOCS_POLICY`, and the page's own inline scripts by their hashes.
+def site_policy(page: bytes, policy: str = DOCS_POLICY) -> str:
+    """The policy of a page: `policy`, and the page's own inline scripts by their hashes.
 
     Source: Content Security Policy Level 3, "hash-source".
     """
     hashes = {base64.b64encode(hashlib.sha256(text).digest()).decode() for text in _INLINE_SCRIPT.findall(page)}
-    return DOCS_POLICY.replace(
+    return policy.replace(
         "script-src 'self'", " ".join(["script-src 'self'", *(f"'sha256-{digest}'" for digest in sorted(hashes))])
     )
 
@@ -113,8 +119,12 @@ def page_routes(site: Path = SITE_DIR) -> list[Route]:
     files = {address: CachedContent(_content(path, bundle), media_type(path)) for address, path in static_files()}
     files["/static/page.js"] = CachedContent(bundle.script, MEDIA_TYPES[".js"])
     files["/static/page.css"] = CachedContent(joined_styles(STATIC_DIR / "css", STYLES), MEDIA_TYPES[".css"])
+    names = json.dumps({grid.name: grid.title for grid in grids().values()}, ensure_ascii=False)
+    files["/static/grids.json"] = CachedContent(names.encode(), MEDIA_TYPES[".json"])
     shell = files["/"]
-    files["/"] = CachedContent(shell.body, shell.media_type, {"link": FIRST_FILES})
+    body = shell.body.replace(_FIRST_SCRIPT, b"<script>\n%b</script>" % files["/static/theme.js"].body)
+    policy = {"content-security-policy": site_policy(body, PAGE_POLICY)}
+    files["/"] = CachedContent(body, shell.media_type, {"link": FIRST_FILES, **policy})
     page = files["/docs/api"]
     files["/docs/api"] = CachedContent(page.body, page.media_type, {"content-security-policy": DOCS_POLICY})
     for address, path in files_below("/docs", site):

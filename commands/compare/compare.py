@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -193,25 +194,34 @@ def rank(
     family: names.Family,
     device: names.OneDevice,
     words: names.Words = None,
+    configs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Rank these: a .json, .yaml or .csv list, such as a CSV of tile_m,tile_n,warps."
+        ),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Configurations to list.")] = 10,
     model: console.Model = None,
     coverage: console.Coverage = 0.9,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Rank the configurations (tiles, warps, stages …) that are known of a kernel on a device, the fastest first.
+    """Rank configurations (tiles, warps, stages …) of a kernel on a device, those that are known or yours, the fastest first.
 
     kernelcast compare rank gemm 4096x4096x4096 fp16 --device h200 impl=triton
     """
     from ...models.predict.predictor import load_predictor
     from ...workloads.compare.rank import rank as ranked_by
     from ...workloads.compare.rank import rank_question
+    from ..predict.predict_model import read_items
 
     known = console.read_catalogue(device_file)
     plain = names.kernel(family, words or [])
     if plain["config"]:
         raise SpecError(f"{listed(plain['config'])} is what is ranked; leave it out", field="config")
-    question = rank_question(plain | {"device": names.device(device, known).name}, known, top=top, coverage=coverage)
+    spec = plain | {"device": names.device(device, known).name}
+    candidates = None if configs is None else read_items(configs, "configs")
+    question = rank_question(spec, known, candidates, top=top, coverage=coverage)
     result = ranked_by(load_predictor(console.model_dir(model), known), question)
     if as_json:
         console.print_json(result)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ...workloads.units import grams
 from .. import console, names
 
 if TYPE_CHECKING:
+    from ...models.predict.carbon import Electricity
     from ...workloads.serving.planning.disaggregated import Split
     from ...workloads.serving.planning.planner import Choice, PlanAnswer
     from ...workloads.serving.planning.space import Setting
@@ -129,7 +131,7 @@ def plan(
 
         console.print_json(plans_answer(answer, electricity))
     else:
-        _show(answer)
+        _show(answer, electricity)
         amounts = [
             (f"{AIMS[item.aim].title}, a million tokens", item.service.energy_per_token_j, 1e6)
             for item in answer.choices
@@ -137,7 +139,7 @@ def plan(
         console.show_footprint(electricity, amounts)
 
 
-def _show(answer: PlanAnswer) -> None:
+def _show(answer: PlanAnswer, electricity: Electricity | None) -> None:
     question = answer.question
     screen = console.out()
     screen.print(
@@ -151,9 +153,10 @@ def _show(answer: PlanAnswer) -> None:
     if answer.split is not None:
         _show_split(answer.split)
     front = _evenly(answer.front, SHOWN)
-    _show_plans(front, f"no plan beats these in cost, time and energy together ({len(front)} of {len(answer.front)})")
+    of_all = f"({len(front)} of {len(answer.front)})"
+    _show_plans(front, f"no plan beats these in cost, time and energy together {of_all}", electricity)
     if len(answer.by_gpus) > 1:
-        _show_plans(answer.by_gpus, "least cost by number of GPUs")
+        _show_plans(answer.by_gpus, "least cost by number of GPUs", electricity)
     console.note(f"cost in {question.cost_unit} per million tokens of answers; tables are steady states in closed form")
 
 
@@ -226,20 +229,28 @@ def _title(item: Candidate) -> str:
     )
 
 
-def _show_plans(items: Sequence[Candidate], title: str) -> None:
-    numbers = ("GPUs", "requests", "first token", "per token", "tokens/s", "J/token", "cost")
+def _show_plans(items: Sequence[Candidate], title: str, electricity: Electricity | None) -> None:
+    grid = None if electricity is None else electricity.grid
+    carbon = () if grid is None else ("CO2e",)
+    numbers = ("GPUs", "requests", "first token", "per token", "tokens/s", "J/token", "cost", *carbon)
     heads = ("GPUs", "device", "replicas of", "weights", "engine", *numbers[1:])
     rows = [
         (
             str(item.gpus), item.setting.device, f"{item.replicas} × ({item.setting.plan})", item.setting.formats.weights,
             engine_words(item.setting), str(item.concurrency * item.replicas), console.seconds(item.ttft_s),
             console.seconds(item.tpot_s), f"{item.throughput_tok_s:,.4g}", _plain(item.energy_per_token_j),
-            _plain(item.cost_per_million_tokens),
+            _plain(item.cost_per_million_tokens), *_carbon(item.energy_per_token_j, electricity),
         )
         for item in items
     ]  # fmt: skip
     console.out().print()
     console.show_table(heads, rows, numbers=numbers, title=title)
+
+
+def _carbon(energy_j: float, electricity: Electricity | None) -> list[str]:
+    """CO2e of a million tokens at so many joules each; nothing without a grid."""
+    carbon_g = None if electricity is None else electricity.carbon_g(energy_j, 1e6)
+    return [] if carbon_g is None else ["unknown" if carbon_g != carbon_g else grams(carbon_g)]
 
 
 def _plain(value: float) -> str:

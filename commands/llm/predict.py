@@ -88,7 +88,10 @@ def predict(
     price: console.Prices = None,
     prices: console.EarlierPrices = None,
     table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Answer the rows of a .csv or .parquet file.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Answer the rows of a .csv or .parquet file, such as of several GPUs or rates."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the table with its answers goes.")] = None,
     model: console.Model = None,

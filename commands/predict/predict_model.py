@@ -76,10 +76,10 @@ def predict_model(
         console.show_footprint(electricity, [("one run", whole.energy_j, 1.0)])
 
 
-def read_items(path: Path) -> list[Any]:
-    """The list of kernels in a file, as plain data.
+def read_items(path: Path, what: str = "kernels") -> list[Any]:
+    """The list of kernels, or of `what`, in a file, as plain data.
 
-    JSON and YAML hold a list of mappings, or a mapping with the list under `kernels`; a CSV has a column per field.
+    JSON and YAML hold a list of mappings, or a mapping with the list under the name of `what`; a CSV has a column per field.
 
     Raises:
         SpecError: the file is not there, cannot be read as what its suffix says, or holds no list.
@@ -95,14 +95,14 @@ def read_items(path: Path) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path} cannot be read as {path.suffix[1:]}: {error}", field="file") from error
     if isinstance(content, dict):
-        if other := [name for name in content if name != "kernels"]:
+        if other := [name for name in content if name != what]:
             hint = "; a model's config.json goes to `kernelcast estimate`" if "model_type" in content else ""
             raise SpecError(
-                f"{path} has {other[0]!r}, which is no list of kernels; give `kernels` alone{hint}", field="file"
+                f"{path} has {other[0]!r}, which is no list of {what}; give `{what}` alone{hint}", field="file"
             )
-        content = content.get("kernels")
+        content = content.get(what)
     if not isinstance(content, list):
-        raise SpecError(f"{path} must hold a list of kernels, or `kernels:` with such a list", field="file")
+        raise SpecError(f"{path} must hold a list of {what}, or `{what}:` with such a list", field="file")
     return content
 
 

@@ -44,7 +44,11 @@ def train(
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
-    """Train a model on measured rows: kernelcast train --data mine.parquet --out my-model."""
+    """Train a model on measured rows: kernelcast train --data mine.parquet --out my-model.
+
+    The rows that come with kernelcast: kernelcast data compact --with-shipped --out rows, then kernelcast train rows/*.parquet
+    --out my-model.
+    """
     paths = [*(data or []), *(more_data or [])]
     _check_given(paths, store, most_rows, families, split)
     families = families and [name for text in families for name in console.words(text)]

@@ -30,6 +30,9 @@ FORMATS = ("parquet", "csv", "form")
 FORM_ROWS = 100_000
 """Rows of a file of the form in a folder: `import` judges a file as a whole, in memory."""
 
+SHIPPED_HINT = "; `kernelcast data compact --with-shipped --out DIR` writes the rows that come with kernelcast"
+"""What helps where a store has none."""
+
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, rows done, and 0, since nobody knows of how many."""
 
@@ -115,7 +118,7 @@ def export(
         raise SpecError(
             f"no {'measured ' if form else ''}row of {store.location.name} is of {listed(wanted)}"
             f"{f' and {listed(devices)}' if devices else ''}{'' if where is None else f' with {where}'}; nothing was written; "
-            f"devices there: {listed(there) or 'none'}", field="where",
+            f"devices there: {listed(there) or 'none'}{'' if there else SHIPPED_HINT}", field="where",
         )  # fmt: skip
     return Exported(tuple(files), sum(rows.values()), MappingProxyType(rows))
 

@@ -148,6 +148,10 @@ class Electricity:
             None if grid is None else grid.source, price, self.pue,
         )  # fmt: skip
 
+    def carbon_g(self, energy_j: float, times: float = 1.0) -> float | None:
+        """Grams of CO2e of so many times an energy of the devices; None without a grid."""
+        return None if self.grid is None else times * self.pue * energy_j / J_PER_KWH * self.grid.g_per_kwh
+
 
 def read_electricity(grid: Any = None, electricity_price: Any = None, pue: Any = None) -> Electricity | None:
     """Electricity from plain values; None where there are none.

@@ -100,6 +100,14 @@ def test_completion_is_installed_at_the_top_alone(run, path):
     assert "--install-completion" not in run(*path.split(), "--help").out
 
 
+@pytest.mark.parametrize(
+    "words", [("llm", "predict", "meta-llama/Llama-3.1-8B"), ("best-cap", "gemm"), ("compare", "rank", "gemm")]
+)
+def test_a_second_device_is_refused_where_one_is_taken(run, words):
+    done = run(*words, "--device", "h100", "--device", "mi300x")
+    assert "answers for one device, and --device is there 2 times" in done.error
+
+
 def test_paragraphs_of_a_help_fill_their_lines(run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     paragraph = run("adapt", "--help").out.split("╭")[0].split("\n" + " " * 80 + "\n")[-2].splitlines()

@@ -129,6 +129,7 @@ def test_paper_shows_answers_without_controls(visit):
 @pytest.mark.parametrize(("fragment", "said"), [
     ("#/nothing", "There is no view “nothing”; LLM service is shown."),
     (f"#/predict?{SPEC}&size.m=5", "fields that this page does not know: size.m"),
+    (f"#/predict?{SPEC}&llm.gpus=8&sweep.low=1", "fields that this page does not know: llm.gpus, sweep.low"),
     (f"#/compare?{SPEC}&among=h200&picture=beauty", "picture cannot be “beauty”; latency_s is shown."),
     (f"#/compare?{SPEC}&among=h200&price_per_hour.h200=cheap", "price_per_hour.h200 cannot be “cheap”"),
     ("#/model?model.devices=h200&phase=sleep", "phase cannot be “sleep”; decode is shown."),
@@ -139,6 +140,16 @@ def test_what_an_address_asks_for_and_does_not_get_is_said(visit, fragment, said
     assert said in page.tab.locator("#remarks").inner_text()
     page.goto(f"#/predict?{SPEC}")
     page.tab.locator("#remarks").wait_for(state="hidden")
+
+
+def test_what_a_view_writes_into_its_address_is_known(visit, view):
+    page = visit(view)
+    assert page.tab.locator("#remarks").is_hidden()
+
+
+def test_fields_of_plans_and_of_guesses_are_known(visit):
+    page = visit("#/llm?llm.devices=h100-sxm&llm.tp=1&output_tokens=64&speculate=3&acceptance=0.7&plan.tpot_s=0.05")
+    assert page.tab.locator("#remarks").is_hidden()
 
 
 def test_questions_lead_to_the_views_that_answer_them(visit):

@@ -128,7 +128,7 @@ def test_guesses_are_a_part_of_a_step(visit):
 
 
 def test_plans_are_searched_for_when_asked_and_shared_by_address(visit, server):
-    page = visit(SMALL.replace("h100-sxm,l40s", "h100-sxm"))
+    page = visit(SMALL.replace("h100-sxm,l40s", "h100-sxm") + "&grid=de")
     assert page.tab.get_by_role("table", name="The best plan for each aim, simulated").count() == 0
     page.tab.locator("[name='plan.gpus']").fill("1")
     page.tab.locator("[name='plan.tpot_s']").fill("0.05")
@@ -136,9 +136,16 @@ def test_plans_are_searched_for_when_asked_and_shared_by_address(visit, server):
     best = page.tab.get_by_role("table", name="The best plan for each aim, simulated")
     best.wait_for()
     body = {"model": "meta-llama/Llama-3.1-8B", "devices": ["h100-sxm"], "gpus": 1, "input_tokens": 1024, "output_tokens": 64,
-            "engines": ["vllm"], "tpot_s": 0.05}  # fmt: skip
+            "engines": ["vllm"], "tpot_s": 0.05, "grid": "de"}  # fmt: skip
     answer = page.tab.request.post(server + "v1/llm/plan", data=body).json()
     assert best.locator("tbody tr").count() == len(answer["choices"])
+    assert "CO2e of a million tokens" in best.locator("thead").inner_text()
+    with page.tab.expect_download() as download:
+        page.tab.get_by_role("button", name="Download CSV").last.click()
+    lines = csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines())
+    assert [float(line["carbon_g_per_million_tokens"]) for line in lines] == pytest.approx(
+        [plan["carbon_g_per_million_tokens"] for plan in answer["front"]]
+    )
     front = page.tab.get_by_role("img", name="GPU hours of a million tokens against time per token")
     assert front.locator("circle.dot").count() == len(answer["front"])
     page.tab.get_by_text("Command lines of their engines").click()
@@ -155,11 +162,12 @@ def test_plans_are_searched_for_when_asked_and_shared_by_address(visit, server):
 
 
 def test_the_curves_are_downloaded(visit):
-    page = visit(SMALL)
+    page = visit(SMALL + "&grid=de")
     with page.tab.expect_download() as download:
         page.tab.get_by_role("button", name="Download CSV").click()
     lines = list(csv.DictReader(download.value.path().read_text(encoding="utf-8").splitlines()))
     assert len(lines) == 18
+    assert all(float(line["carbon_g_per_million_tokens"]) > 0 for line in lines)
     assert {float(line["concurrency"]) for line in lines} == {1, 2, 4, 8, 16, 32, 64, 128, 256}
     with page.tab.expect_download() as download:
         page.tab.get_by_role("button", name="Download SVG").click()

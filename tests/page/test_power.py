@@ -63,6 +63,15 @@ def test_a_device_that_cannot_be_set_so_stands_beside_the_others(visit):
     assert page.tab.get_by_role("table", name="Services side by side").locator("tbody tr").count() == 1
 
 
+def test_grids_are_offered_by_name(visit):
+    page = visit(f"{LLAMA}l40s&grid=de")
+    grid = page.tab.locator("[name=grid]")
+    grid.focus()
+    page.tab.locator("datalist option[value=fr]").wait_for(state="attached")
+    assert page.tab.locator("datalist option[value=fr]").text_content() == "France"
+    assert grid.get_attribute("list") == page.tab.locator("datalist").get_attribute("id")
+
+
 @pytest.mark.parametrize("address", [f"#/predict?{GEMM}&devices=h200", f"{BERT}h200", f"{LLAMA}h200"])
 @pytest.mark.parametrize(("name", "value", "words"), [
     ("power_limit_w", "20", "give 123 to 700 W"),

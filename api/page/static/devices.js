@@ -51,7 +51,6 @@ export function devicePicker(page, { name, label, most, nobody, coloured = true,
     boxes.set(device.name, { check, row, words: wordsOf(device) });
     return row;
   };
-  const groups = [...new Set(catalogue.devices.map(groupOf))].sort((a, b) => b.localeCompare(a));
   const groupOfOptions = (group) => {
     const members = catalogue.devices.filter((device) => groupOf(device) === group);
     return el("fieldset", { class: "device-group" }, el("legend", { text: group }), members.map(option));
@@ -60,7 +59,8 @@ export function devicePicker(page, { name, label, most, nobody, coloured = true,
   // A hundred devices take a slow phone a while; most people look at the first answer before.
   function build() {
     if (boxes.size) return;
-    for (const group of groups) options.append(groupOfOptions(group));
+    const groups = [...new Set(catalogue.devices.map(groupOf))].sort().reverse();
+    options.append(...groups.map(groupOfOptions));
     draw();
   }
   summary.addEventListener("click", build);

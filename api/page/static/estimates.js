@@ -65,8 +65,9 @@ function picturePanel(page, answer, rows, again) {
 }
 
 function csvOf(rows) {
-  const columns = Object.keys(PICTURES).flatMap((name) => [name, `${name}_lower`, `${name}_upper`]);
-  const values = (row) => Object.values(PICTURES).flatMap(({ of }) => ["value", "lower", "upper"].map((end) => of(row)?.[end]));
+  const measures = { ...PICTURES, carbon_g: { of: (row) => row.footprint?.carbon_g } };
+  const columns = Object.keys(measures).flatMap((name) => [name, `${name}_lower`, `${name}_upper`]);
+  const values = (row) => Object.values(measures).flatMap(({ of }) => ["value", "lower", "upper"].map((end) => of(row)?.[end]));
   return csv(["device", "title", ...columns], rows.map((row) => [row.device, row.title, ...values(row)]));
 }
 

@@ -8,6 +8,7 @@ import { csv } from "./download.js";
 import { exportTools, plotPicture } from "./exports.js";
 import { numberField, numberOrText, shownBy, wholeOrText } from "./form.js";
 import { digits, grouped, percent, show, showInterval } from "./format.js";
+import { gridHint } from "./power.js";
 
 const PATH = "v1/llm/plan";
 const GPUS = "plan.gpus";
@@ -122,7 +123,11 @@ function draw(view, body, answer) {
   page.say(`${grouped(answer.possible)} plans; ${answer.choices.map(({ aim, plan }) => `${AIMS[aim]}: ${titleOf(page, plan)}`).join("; ")}`);
 }
 
+const CARBON = "CO2e of a million tokens";
+const carbonOf = ({ carbon_g_per_million_tokens: carbon }) => (carbon === null ? "unknown" : show(carbon, "g"));
+
 function bestTable(page, { choices, cost_unit: unit }) {
+  const footprint = choices.map(({ service }) => service.footprint_per_million_tokens).find(Boolean);
   const sure = (choice) => (choice.probability === null ? "—" : percent(choice.probability));
   const cells = (choice) => {
     const { service, plan } = choice;
@@ -134,15 +139,17 @@ function bestTable(page, { choices, cost_unit: unit }) {
       showInterval(service.tpot_s.p50, "s").text,
       showInterval(service.throughput_tok_s, "count").text,
       service.energy_per_token_j ? showInterval(service.energy_per_token_j, "j").text : "unknown",
+      ...(footprint ? [service.energy_per_token_j ? showInterval(service.footprint_per_million_tokens.carbon_g, "g").text : "unknown"] : []),
       cost ? showInterval(cost, "money").text : digits(plan.cost_per_million_tokens),
       sure(choice),
     ];
   };
-  const columns = ["Best in", "Plan", "First token", TIME, "Tokens/s", "Energy per token", costWords(unit), "Sure"];
+  const columns = ["Best in", "Plan", "First token", TIME, "Tokens/s", "Energy per token", ...(footprint ? [CARBON] : []), costWords(unit), "Sure"];
   const commands = choices.map(({ aim, command, notes }) => el("div", {}, el("h3", { text: AIMS[aim] }), el("pre", {}, el("code", { text: command })), notes.length ? list(notes) : ""));
   return [
     table("The best plan for each aim, simulated", columns, choices.map(cells), { number: (i) => i > 1 }),
     hint("Sure: how probable it is that the plan is better than the best of the other settings."),
+    footprint ? gridHint(footprint) : "",
     details("Command lines of their engines", ...commands),
   ];
 }
@@ -176,16 +183,17 @@ function frontFigure(page, { front, devices, cost_unit: unit }, measure, again) 
 }
 
 function frontTable(page, front, unit) {
+  const carbon = page.state.get("grid") ? [CARBON] : [];
   const cells = (one) => [
     titleOf(page, one), settingsOf(one), show(one.ttft_s, "s"), show(one.tpot_s, "s"), digits(one.throughput_tok_s),
-    one.energy_per_token_j === null ? "unknown" : show(one.energy_per_token_j, "j"), digits(one.cost_per_million_tokens),
+    one.energy_per_token_j === null ? "unknown" : show(one.energy_per_token_j, "j"), ...carbon.map(() => carbonOf(one)), digits(one.cost_per_million_tokens),
   ]; // prettier-ignore
-  const columns = ["Plan", "Settings", "First token", TIME, "Tokens/s", "Energy per token", costWords(unit)];
+  const columns = ["Plan", "Settings", "First token", TIME, "Tokens/s", "Energy per token", ...carbon, costWords(unit)];
   return table("Plans that no other beats, in closed form", columns, front.map(cells), { number: (i) => i > 1 });
 }
 
 function csvOf(front) {
-  const columns = ["device", "gpus", "replicas", "tp", "pp", "ep", "dp", "engine", "weights", "guesses", "concurrency", "chunk", "ttft_s", "tpot_s", "throughput_tok_s", "energy_per_token_j", "power_w", "cost_per_million_tokens"];
+  const columns = ["device", "gpus", "replicas", "tp", "pp", "ep", "dp", "engine", "weights", "guesses", "concurrency", "chunk", "ttft_s", "tpot_s", "throughput_tok_s", "energy_per_token_j", "power_w", "cost_per_million_tokens", "carbon_g_per_million_tokens"];
   return csv(columns, front.map((one) => columns.map((name) => one[name] ?? one.plan[name] ?? one.formats[name])));
 }
 

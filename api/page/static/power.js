@@ -1,5 +1,6 @@
 // How GPUs are set and where their electricity is from: fields that views share, named as in the API, and what they add to answers.
-import { el, hint } from "./dom.js";
+import { Refusal, orRefusal } from "./ask.js";
+import { el, freshId, hint } from "./dom.js";
 import { field, numberField, numberOrText } from "./form.js";
 import { showInterval } from "./format.js";
 
@@ -12,13 +13,21 @@ export const POWER_FIELDS = [...SETTINGS, "grid"];
 export const hasPower = ({ state }) => POWER_FIELDS.some((name) => state.get(name));
 
 /** The fields side by side. */
-export function powerFields({ state }) {
-  const grid = el("input", { value: state.get("grid"), autocomplete: "off", placeholder: "such as de, us or 380", maxlength: "60" });
+export function powerFields({ state, ask }) {
+  const names = el("datalist", { id: freshId("grids") });
+  const grid = el("input", { value: state.get("grid"), autocomplete: "off", placeholder: "such as de, us or 380", maxlength: "60", list: names.id });
+  const suggest = async () => {
+    const grids = await orRefusal(ask("grids", "static/grids.json"));
+    if (!(grids instanceof Refusal)) names.replaceChildren(...Object.entries(grids).map(([value, text]) => el("option", { value, text })));
+  };
+  // Names to choose from are not worth bytes before anybody is here; without them a name can still be typed.
+  grid.addEventListener("focus", suggest, { once: true });
   return el(
     "div",
     { class: "grid" },
     numberField(state, "power_limit_w", "Power limit (W)", "Of each GPU; without one, its own", "the board's own"),
     numberField(state, "clock_hz", "Clock (Hz)", "That compute units of each GPU are locked to, such as 1.2e9", "not locked"),
+    names,
     field("grid", "Grid, or g CO2e per kWh", grid, "Where the electricity is from: a grid by name, or grams of CO2 equivalents per kilowatt-hour"),
   );
 }

@@ -132,6 +132,7 @@ function csvOf(rows) {
     ttft_p50_s: (one) => one.ttft_s.p50, tpot_p50_s: (one) => one.tpot_s.p50, tokens_per_user_s: (one) => one.tokens_per_user_s,
     throughput_per_gpu_tok_s: (one) => one.throughput_per_gpu_tok_s, power_w: (one) => one.power_w,
     energy_per_token_j: (one) => one.energy_per_token_j, cost_per_million_tokens: (one) => one.cost_per_million_tokens,
+    carbon_g_per_million_tokens: (one) => one.footprint_per_million_tokens?.carbon_g,
   }; // prettier-ignore
   const columns = Object.keys(values).flatMap((name) => [name, `${name}_lower`, `${name}_upper`]);
   const lines = rows.flatMap(({ points }) =>

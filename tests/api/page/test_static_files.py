@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from pathlib import Path
 
@@ -29,10 +31,24 @@ def test_every_file_has_an_address_and_its_kind(client):
             # Without comments, and with what is joined taken from there.
             exports = re.findall(r"^export .*", path.read_text(encoding="utf-8"), re.MULTILINE)
             assert re.findall(r"^export .*", answer.text, re.MULTILINE) == exports
-        else:
+        elif address != "/":
             assert answer.content == path.read_bytes()
         assert answer.headers["content-type"] == media_type(path)
         assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_first_script_is_in_the_page_before_its_styles_and_allowed_by_its_hash_alone(client):
+    answer = client.get("/")
+    (script,) = re.findall(r"<script>(.*?)</script>", answer.text, re.DOTALL)
+    assert "devicesUnderWay = fetch" in script
+    assert answer.text.index("<script>") < answer.text.index('rel="stylesheet"')
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'self' 'sha256-{digest}';" in answer.headers["content-security-policy"]
+    assert "img-src 'self';" in answer.headers["content-security-policy"]
+
+
+def test_the_names_of_grids_come_with_the_page(client):
+    assert client.get("/static/grids.json").json()["de"] == "Germany"
 
 
 @pytest.mark.parametrize("address", NOT_THERE)

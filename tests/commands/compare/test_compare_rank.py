@@ -24,6 +24,16 @@ def test_json_is_the_ranking_of_the_service(run, fake):
     assert len(latency) == 2 < ranking["considered"]
 
 
+def test_configurations_of_a_file_are_ranked(run, fake, tmp_path):
+    table = tmp_path / "mine.csv"
+    table.write_text("tile_m,tile_n,tile_k,warps,stages\n64,64,32,4,3\n128,128,64,8,3\n")
+    done = run("compare", "rank", *GEMM, "--configs", str(table))
+    assert done.code == 0, done.err
+    assert "2 configurations of" in done.out
+    table.with_suffix(".json").write_text('{"kernels": []}')
+    assert "no list of configs" in run("compare", "rank", *GEMM, "--configs", str(table.with_suffix(".json"))).error
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,10 @@ def test_a_device_without_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_plans_under_a_limit_have_their_footprint(capsys: pytest.CaptureFixture[str]) -> None:
     ask = [*ASK[:4], "h100-sxm", *ASK[5:], "--weights", "bf16", "--power-limit-w", "300", "--grid", "fr"]
     assert main([*ask, "--json"]) == 0
-    for choice in json.loads(capsys.readouterr().out)["choices"]:
+    answer = json.loads(capsys.readouterr().out)
+    for plan in (*answer["front"], *answer["by_gpus"]):
+        assert plan["carbon_g_per_million_tokens"] == pytest.approx(1e6 * 44 * plan["energy_per_token_j"] / 3.6e6)
+    for choice in answer["choices"]:
         service = choice["service"]
         assert service["power_w"]["upper"] <= 300
         per_million_g = service["footprint_per_million_tokens"]["carbon_g"]["value"]
@@ -76,5 +80,6 @@ def test_plans_under_a_limit_have_their_footprint(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().out
     assert "least cost per token, a million tokens: " in shown
     assert "France, 44 g CO2e per kWh" in shown
+    assert re.search(r"J/token +cost +CO2e", shown)
     assert main([*ask, "--power-limit-w", "5000"]) == 2
     assert "above its own limit" in capsys.readouterr().err

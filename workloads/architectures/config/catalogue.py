@@ -43,13 +43,20 @@ def published_parameters(name: str) -> float:
     return float(_entries()[name]["parameters"])
 
 
+def _repository(name: str) -> str | None:
+    """The shipped repository that a name means: any of its names, its maker before a short one or not."""
+    maker, _, short = name.lower().rpartition("/")
+    key = _names().get(name.lower()) or _names().get(short)
+    return key if key is not None and (name.lower() in _names() or key.lower().startswith(f"{maker}/")) else None
+
+
 def model_facts(name: str) -> ModelFacts:
     """The facts of a shipped model.
 
     Raises:
         SpecError: there is none of that name; the message names the nearest.
     """
-    key = _names().get(name.lower()) if isinstance(name, str) else None
+    key = _repository(name) if isinstance(name, str) else None
     if key is None:
         nearest = difflib.get_close_matches(str(name).lower(), _names(), n=3, cutoff=0.5)
         hint = (

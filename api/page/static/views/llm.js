@@ -52,7 +52,8 @@ export function render(root, page) {
   };
   const form = serviceForm(view);
   root.append(el("div", { class: "columns llm" }, form, view.answers));
-  view.ask();
+  // After the form is there to be used: to ask takes a slow phone a while.
+  soon(view, 0);
   return () => {
     view.left = true;
     window.clearTimeout(view.timer);
@@ -233,7 +234,7 @@ function planBody(page, prices) {
     engines: [state.get("engine")],
     ...(state.get("weights") ? { weights: [state.get("weights")] } : {}),
     ...guessesOf(state),
-    ...settingOf(page),
+    ...powerOf(page),
     ...(devices.every((device) => prices[device] > 0) ? { price_per_hour: Object.fromEntries(devices.map((device) => [device, prices[device]])) } : {}),
   };
 }

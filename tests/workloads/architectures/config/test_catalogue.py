@@ -81,6 +81,12 @@ def test_a_model_by_any_of_its_names() -> None:
     )
 
 
+def test_a_maker_may_stand_before_a_short_name() -> None:
+    assert model_facts("meta-llama/Llama-3-8B") == model_facts("meta-llama/Meta-Llama-3-8B")
+    with pytest.raises(SpecError, match="no model 'somebody/llama-3-8b' ships"):
+        model_facts("somebody/llama-3-8b")
+
+
 def test_an_unknown_model_names_the_nearest() -> None:
     with pytest.raises(SpecError, match=r"nearest: .*Qwen/Qwen3-32B") as refused:
         model_facts("Qwen/Qwen3-33B")
