@@ -267,6 +267,15 @@ class JsonChild(ChildProcess):
         """Queue one message, which the next read sends."""
         self._unsent += json.dumps(message).encode() + b"\n"
 
+    def flush(self) -> None:
+        """Send what is queued, as far as the pipe takes it, so that several children can work at once.
+
+        Raises:
+            ChildLostError: The process ended.
+        """
+        if self.process is not None and self._unsent:
+            self._send(_pipes(self.process)[0])
+
     def read(self, deadline_s: float) -> dict[str, Any]:
         """The next message.
 
