@@ -1,16 +1,16 @@
-"""Measuring pairs of kernels: each alone, both together, in short windows that alternate, since the machine's speed drifts.
+"""Measuring pairs of kernels: each alone and both together in short slots that alternate, since the machine's speed moves.
 
-    a | b | a and b | a | b | a and b | a | b | a and b | a | b        one pair, three rounds
+    a | a and b | b | a and b | a | a and b | …        one pair, some forty cycles of four slots
 
-What counts is the ratio within a round: the time of a call together over the mean of the times alone before and after. The
-machine of the shipped rows moves by 30 % within minutes, and by little within the half second of a round.
+What counts is the ratio within a cycle: the time of a call together over that alone a few milliseconds before and after. The
+machine of the shipped rows moves by 30 % within minutes, and as much within a tenth of a second.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,20 +24,24 @@ from ....process import ChildLostError, JsonChild, python_command
 from ...host import STEADY_MEMORY, cache_sizes_b, utc_now
 from ..plans.shapes import Limits, plan
 from ..worker import WorkerOptions
-from .worker import Window
+from .worker import Slots
 
 FAMILIES = ("attention", "conv2d", "copy", "elementwise", "gemm", "layernorm", "moe", "reduction", "softmax")
 KERNELS_PER_FAMILY = 20
 """Each meets several neighbours, so that a law can be judged on pairs and on kernels that it has not seen."""
 
-LONGEST_CALL_S = 0.06
-_ROUNDS = 3
-_LEAD_S, _COUNT_S, _MOST_COUNT_S, _CALLS = 0.012, 0.06, 0.15, 3
-_START_S = 0.004
-"""From asking for a window until its first call: both processes have read the message by then."""
+LONGEST_CALL_S = 0.03
+_CYCLE = ("a", "ab", "b", "ab")
+"""What runs in the four slots of a cycle: each alone lies between two slots together."""
+_SLOT_S, _LEAD_S, _CALLS = 0.006, 0.0015, 3.2
+"""Shortest slot; what of it does not count; calls of the slower kernel that one holds."""
+_PAIR_S, _FEWEST, _MOST = 0.9, 5, 60
+"""How long a pair is measured, in about how many cycles."""
+_START_S = 0.02
+"""From asking for slots until the first: both processes have read the message by then."""
 
 _SILENCE_S = 60.0
-_LIMITS = Limits(matrix_flops=6e8, operand_b=8e7)
+_LIMITS = Limits(matrix_flops=3e8, operand_b=4e7)
 _DRAWS = 12
 """Cases drawn for each kernel of the pool, of which as many fit the caches as do not."""
 
@@ -63,16 +67,22 @@ def pool(families: Sequence[str] = FAMILIES, per_family: int = KERNELS_PER_FAMIL
 
 
 def pairs(kernels: Sequence[KernelSpec], seed: int = 0) -> Iterator[tuple[KernelSpec, KernelSpec]]:
-    """Pairs of kernels without end: all of them are in one pair each, then again in others."""
+    """Pairs of kernels without end, each once: rounds in which each kernel is in one pair, two of three with large ones only.
+
+    Large are those of more than a quarter of the last-level cache: small ones hardly disturb each other.
+    """
     rng = np.random.default_rng(seed)
+    quarter_b = max(cache_sizes_b().values(), default=2**25) / 4
+    large = [spec for spec in kernels if float(get_family(spec.family).footprint_b(View.of(spec))) > quarter_b]
     seen: set[frozenset[KernelSpec]] = set()
-    while True:
-        order = rng.permutation(len(kernels)).tolist()
+    for members in itertools.cycle((large, kernels, large)):
+        order = rng.permutation(len(members)).tolist()
         for i, j in zip(order[::2], order[1::2], strict=False):
-            pair = frozenset((kernels[i], kernels[j]))
-            if pair not in seen or len(seen) == len(kernels) * (len(kernels) - 1) // 2:
+            if (pair := frozenset((members[i], members[j]))) not in seen:
                 seen.add(pair)
-                yield kernels[i], kernels[j]
+                yield members[i], members[j]
+        if len(seen) == len(kernels) * (len(kernels) - 1) // 2:
+            return
 
 
 @dataclass(slots=True)
@@ -119,7 +129,7 @@ class PairBench:
         for side in self._sides:
             side.child.close()
 
-    def measure(self, a: KernelSpec, b: KernelSpec, rounds: int = _ROUNDS) -> PairRow:
+    def measure(self, a: KernelSpec, b: KernelSpec) -> PairRow:
         """The row of a pair, whatever happens to it.
 
         Raises:
@@ -128,7 +138,7 @@ class PairBench:
         try:
             if refusal := self._prepare(a, b):
                 return PairRow(a, b, self.device, *refusal, measured_at=utc_now())
-            return self._measure(a, b, rounds)
+            return self._measure(a, b)
         except ChildLostError as lost:
             for side in self._sides:
                 side.child.close()
@@ -144,39 +154,34 @@ class PairBench:
                 return str(answer["status"]), f"{spec}: {answer['message']}"
             side.call_s = float(str(answer["call_s"]))
             if side.call_s > LONGEST_CALL_S:
-                why = f"{spec}: a call takes {side.call_s:.2g} s; windows hold calls of at most {LONGEST_CALL_S:g} s"
+                why = f"{spec}: a call takes {side.call_s:.2g} s; slots hold calls of at most {LONGEST_CALL_S:g} s"
                 return "unsupported", why
         return None
 
-    def _measure(self, a: KernelSpec, b: KernelSpec, rounds: int) -> PairRow:
-        one, other = self._sides
-        alone = [(self._window(one), self._window(other))]
-        ratios: list[tuple[float, float]] = []
-        for _ in range(rounds):
-            together = self._window(one, other)
-            alone.append((self._window(one), self._window(other)))
-            before, after = alone[-2:]
-            ratios.append((2 * together[0] / (before[0][0] + after[0][0]), 2 * together[1] / (before[1][0] + after[1][0])))
-        slower = [sorted(ratio[side] for ratio in ratios) for side in (0, 1)]
-        return PairRow(
-            a, b, self.device, "ok", None,
-            a_alone_s=statistics.median(times[0][0] for times in alone),
-            b_alone_s=statistics.median(times[1][0] for times in alone),
-            a_slowdown=statistics.median(slower[0]), b_slowdown=statistics.median(slower[1]),
-            a_spread=slower[0][-1] / slower[0][0] - 1, b_spread=slower[1][-1] / slower[1][0] - 1,
-            rounds=rounds, measured_at=utc_now(),
-        )  # fmt: skip
-
-    def _window(self, *sides: _Side) -> list[float]:
-        """Seconds per call of each of the sides, which run at the same time."""
-        longest_s = max(side.call_s for side in sides)
-        count_s = min(max(_COUNT_S, _CALLS * longest_s), _MOST_COUNT_S)
-        marks = itertools.accumulate((_START_S, max(_LEAD_S, longest_s), count_s, 2 * longest_s if len(sides) > 1 else 0.0))
-        began_ns = time.monotonic_ns()
-        window = Window(*(began_ns + round(mark * 1e9) for mark in marks))
-        for side in sides:
-            side.ask({**window.message()})
-        return [float(str(side.answer()["call_s"])) for side in sides]
+    def _measure(self, a: KernelSpec, b: KernelSpec) -> PairRow:
+        longest_s = max(side.call_s for side in self._sides)
+        slot_s = max(_SLOT_S, _CALLS * longest_s)
+        cycles = min(max(_FEWEST, round(_PAIR_S / (len(_CYCLE) * slot_s))), _MOST)
+        start_ns = time.monotonic_ns() + round(_START_S * 1e9)
+        for side, name in zip(self._sides, "ab", strict=True):
+            active = tuple(name in slot for slot in _CYCLE) * cycles
+            lead_s = max(_LEAD_S, longest_s)
+            side.ask(Slots(start_ns, round(slot_s * 1e9), round(lead_s * 1e9), active).message())
+        times = [np.array(side.answer()["slots"], dtype=np.float64).reshape(cycles, -1) for side in self._sides]
+        columns: dict[str, float] = {}
+        for name, seconds in zip("ab", times, strict=True):
+            # NaN where no turn of a slot counts.
+            alone, together = (seconds[:, [i for i, slot in enumerate(_CYCLE) if slot == word]] for word in (name, "ab"))
+            logs = np.log(together).mean(axis=1) - np.log(alone[:, 0])
+            logs = logs[np.isfinite(logs)]
+            if not len(logs):
+                return PairRow(a, b, self.device, "failed", f"no turn of {name} counts", measured_at=utc_now())
+            low, middle, high = np.percentile(logs, (25, 50, 75))
+            columns[f"{name}_alone_s"] = float(np.nanmedian(alone))
+            columns[f"{name}_slowdown"] = float(np.exp(middle))
+            # Of a median of normal errors, from their quartiles.
+            columns[f"{name}_error"] = float(1.25 * (high - low) / 1.35 / math.sqrt(len(logs)))
+        return PairRow(a, b, self.device, "ok", None, **columns, cycles=cycles, measured_at=utc_now())
 
 
 def two_cores() -> tuple[int, int]:

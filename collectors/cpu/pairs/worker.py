@@ -1,7 +1,7 @@
-"""One of the two processes that run a pair of kernels, pinned to a core of its own: it runs one kernel when it is told to.
+"""One of the two processes that run a pair of kernels, pinned to a core of its own: it runs one kernel in the slots of a plan.
 
-    parent -> child   {"prepare": {spec}}                                child -> parent  {"call_s": …} or {"status": …, "message": …}
-    parent -> child   {"start_ns", "from_ns", "until_ns", "end_ns"}      child -> parent  {"call_s": …, "turns": …}
+    parent -> child   {"prepare": {spec}}                             child -> parent  {"call_s": …} or {"status": …, "message": …}
+    parent -> child   {"start_ns", "slot_ns", "lead_ns", "active"}    child -> parent  {"slots": [seconds per call or null, …]}
 
 Times are of the machine's monotonic clock, which both processes read.
 """
@@ -31,41 +31,53 @@ _WARM_UP_S, _WARM_UP_CALLS = 0.02, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """When a kernel runs, and of what part of it counts; all in nanoseconds of the monotonic clock.
+class Slots:
+    """When a kernel runs: slots of equal length, one after the other.
 
     Attributes:
-        start_ns: First call.
-        from_ns: Turns that begin from here on count,
-        until_ns: and up to here.
-        end_ns: No turn begins after it. Until then the other kernel has its neighbour.
+        start_ns: When the first one begins, by the monotonic clock.
+        slot_ns: Length of a slot.
+        lead_ns: Turns that begin earlier in a slot do not count: caches still hold what ran before.
+        active: Whether the kernel runs in each slot; in the others its core is idle.
     """
 
     start_ns: int
-    from_ns: int
-    until_ns: int
-    end_ns: int
+    slot_ns: int
+    lead_ns: int
+    active: tuple[bool, ...]
 
-    def message(self) -> dict[str, int]:
+    def message(self) -> dict[str, Any]:
         """As the parent sends it."""
         return asdict(self)
 
 
-def run_window(call: Callable[[], Any], call_s: float, window: Window) -> list[float]:
-    """Run a call over a window; seconds per call of the turns that count, at least one."""
+def run_slots(call: Callable[[], Any], call_s: float, slots: Slots) -> list[float | None]:
+    """Run a call over slots; of each the median seconds per call, None where it was idle or no turn counts.
+
+    Seconds are of the processor, so that what preempts a turn does not count. No turn begins that would not end in its slot.
+    """
     calls = max(1, math.ceil(TURN_S / call_s))
-    now, turns = time.monotonic_ns, []
-    while now() < window.start_ns:
-        pass
-    began = now()
-    while began < window.end_ns or not turns:
-        for _ in repeat(None, calls):
-            call()
-        ended = now()
-        if began >= window.from_ns and (began < window.until_ns or not turns):
-            turns.append((ended - began) * 1e-9 / calls)
-        began = ended
-    return turns
+    turn_ns = calls * call_s * 1e9
+    medians: list[float | None] = []
+    for i, is_active in enumerate(slots.active):
+        begin_ns = slots.start_ns + i * slots.slot_ns
+        end_ns = begin_ns + slots.slot_ns
+        _sleep_until(begin_ns)
+        turns: list[float] = []
+        while is_active and (at := time.monotonic_ns()) + turn_ns < end_ns:
+            began = time.process_time_ns()
+            for _ in repeat(None, calls):
+                call()
+            if at >= begin_ns + slots.lead_ns:
+                turns.append((time.process_time_ns() - began) * 1e-9 / calls)
+        medians.append(statistics.median(turns) if turns else None)
+    return medians
+
+
+def _sleep_until(at_ns: int) -> None:
+    """Leave the core idle until a time: a loop would take from the other core what the two share."""
+    while (left_ns := at_ns - time.monotonic_ns()) > 0:
+        time.sleep(left_ns * 1e-9)
 
 
 def warm_call_s(call: Callable[[], Any]) -> float:
@@ -92,8 +104,7 @@ def main(argv: list[str]) -> None:
         for line in requests:
             message = json.loads(line)
             if "prepare" not in message:
-                turns = run_window(call, call_s, Window(**message))
-                send(replies, {"call_s": statistics.median(turns), "turns": len(turns)})
+                send(replies, {"slots": run_slots(call, call_s, Slots(**message))})
                 continue
             # The operands of the case before go first, so that two never have to fit.
             call = time.monotonic_ns

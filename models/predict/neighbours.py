@@ -1,0 +1,221 @@
+"""Kernels beside each other on one device: how much longer each takes than alone.
+
+On a CPU each kernel has cores of its own, and shares the last-level cache and the memory behind it. With f the bytes of a kernel's
+operands, it needs the shared part of the machine by
+
+    g = min(1, f / F)
+
+and beside others a kernel takes exp(a g G) times as long as alone, with G the sum of the others' g, where each counts as often as it
+has threads. F and a are fitted to pairs that were measured on one CPU (`neighbours.yaml`); numbers, errors, the forms that were
+tried and where it fails: docs/decisions/018-neighbours.md.
+
+On a GPU nothing was measured: an answer is between the kernel alone and all kernels in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import yaml
+
+from ...features.device import Device
+from ...features.errors import SpecError
+from ...features.kernel import KernelSpec, View, get_family
+from .prediction import Interval, Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourLaw:
+    """The numbers of the law, fitted to pairs of one-thread kernels on one CPU.
+
+    Attributes:
+        device: Catalogue name of that CPU.
+        source: Where the numbers are from.
+        full_b: F, bytes of operands from which a kernel needs all of what is shared.
+        strength: a, ln of the slowdown of two kernels that do.
+        least_error: Deviation of ln of the slowdown where it is none.
+        error: What is added to it where two kernels need all of what is shared.
+        elsewhere: How many times as large the deviation is taken on other CPUs, or with more threads or neighbours.
+    """
+
+    device: str
+    source: str
+    full_b: float
+    strength: float
+    least_error: float
+    error: float
+    elsewhere: float
+
+    def need(self, footprint_b: Any) -> Any:
+        """g of kernels by the bytes of their operands."""
+        return (footprint_b / self.full_b).clip(max=1.0) if hasattr(footprint_b, "clip") else min(
+            1.0, footprint_b / self.full_b
+        )  # fmt: skip
+
+    def log_slowdown(self, need: Any, others: Any) -> Any:
+        """Ln of how many times as long a kernel takes, by its g and the sum of its neighbours'."""
+        return self.strength * need * others
+
+    def deviation(self, need: Any, others: Any) -> Any:
+        """Standard deviation of `log_slowdown`."""
+        return self.least_error + self.error * need * others
+
+
+@cache
+def law() -> NeighbourLaw:
+    """The law as it ships."""
+    raw: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    return NeighbourLaw(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class BesideOthers:
+    """A kernel beside the others of a `Colocation`.
+
+    Attributes:
+        spec: The kernel.
+        alone: What it costs alone.
+        slowdown: Time of a run over that alone; None on a GPU, where only bounds are known.
+        latency_s: Time of a run in seconds; None likewise.
+        shortest_s: Least time of a run in seconds: the lower end of the interval, or of it alone.
+        longest_s: Longest time: the upper end, or of all kernels in turn.
+    """
+
+    spec: KernelSpec
+    alone: Prediction
+    slowdown: Interval | None
+    latency_s: Interval | None
+    shortest_s: float
+    longest_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Colocation:
+    """Kernels that run on one device at the same time, over and over.
+
+    Attributes:
+        device: Catalogue name of the device.
+        kernels: Each of them, in the order of the question.
+        coverage: Share of cases the intervals are built to contain.
+        method: `law`, or `bounds` where nothing was measured.
+        source: Where the law's numbers are from; None for bounds.
+        all_shortest_s: Least time in seconds until one run of each has ended, where all start together.
+        all_longest_s: Longest time likewise.
+        notes: How far to trust it.
+    """
+
+    device: str
+    kernels: tuple[BesideOthers, ...]
+    coverage: float
+    method: str
+    source: str | None
+    all_shortest_s: float
+    all_longest_s: float
+    notes: tuple[str, ...]
+
+
+_BOUNDS = (
+    "no kernels were measured beside each other on a GPU: each takes at least its time alone, and at most that of one run of all "
+    "in turn"
+)
+
+
+def check_fit(specs: Sequence[KernelSpec], device: Device) -> None:
+    """That kernels fit a device together.
+
+    Raises:
+        SpecError: they want more threads than it has cores, or more memory than it has; or one starts with cold caches.
+    """
+    if cold := [spec for spec in specs if spec.cache_state == "cold"]:
+        raise SpecError(
+            f"{cold[0]} starts with cold caches, and kernels beside each other run over and over; ask with cache_state hot",
+            field="cache_state",
+        )
+    if device.kind == "cpu":
+        cores = int(device.required("compute_units"))
+        threads = [spec.threads or cores for spec in specs]
+        if sum(threads) > cores:
+            wanted = " and ".join(
+                f"{spec.family} {f'on {spec.threads}' if spec.threads else f'on all {cores} (threads not given)'}"
+                for spec in specs
+            )
+            raise SpecError(
+                f"{wanted} make {sum(threads)} threads, and {device.name} has {cores} cores; give threads of at most {cores} "
+                "together, such as threads=1 each",
+                field="threads",
+            )
+    memory_b, need_b = device.fact("memory_b"), sum(map(_footprint_b, specs))
+    if memory_b is not None and need_b > memory_b:
+        raise SpecError(
+            f"their operands are {need_b / 1e9:.3g} GB together, and {device.name} has {memory_b / 1e9:.3g} GB of memory; leave a "
+            "kernel out, or make them smaller",
+            field="sizes",
+        )
+
+
+def _footprint_b(spec: KernelSpec) -> float:
+    return float(get_family(spec.family).footprint_b(View.of(spec)))
+
+
+def beside_each_other(specs: Sequence[KernelSpec], alone: Sequence[Prediction], device: Device) -> Colocation:
+    """What kernels cost beside each other, from what each costs alone.
+
+    Args:
+        specs: The kernels, at least two.
+        alone: Their predictions, of one coverage.
+        device: The device on which all of them run.
+
+    Raises:
+        SpecError: there are fewer than two, or they do not fit, see `check_fit`.
+    """
+    if len(specs) < 2:
+        raise SpecError("a kernel by itself has no neighbour; give at least two kernels", field="beside")
+    check_fit(specs, device)
+    kernels, notes = _within_bounds(specs, alone) if device.kind == "gpu" else _by_law(specs, alone, device)
+    at_once = device.kind != "gpu"
+    return Colocation(
+        device=device.name, kernels=tuple(kernels), coverage=alone[0].coverage, method="law" if at_once else "bounds",
+        source=law().source if at_once else None, all_shortest_s=max(item.shortest_s for item in kernels),
+        all_longest_s=max(item.longest_s for item in kernels), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _within_bounds(specs: Sequence[KernelSpec], alone: Sequence[Prediction]) -> tuple[list[BesideOthers], list[str]]:
+    longest_s = sum(item.latency_s.upper for item in alone)
+    return [
+        BesideOthers(spec, item, None, None, item.latency_s.lower, longest_s)
+        for spec, item in zip(specs, alone, strict=True)
+    ], [_BOUNDS]
+
+
+def _by_law(
+    specs: Sequence[KernelSpec], alone: Sequence[Prediction], device: Device
+) -> tuple[list[BesideOthers], list[str]]:
+    numbers = law()
+    needs = [numbers.need(_footprint_b(spec)) for spec in specs]
+    weights = [need * (spec.threads or 1) for need, spec in zip(needs, specs, strict=True)]
+    notes = []
+    if device.name != numbers.device:
+        notes.append(f"pairs were measured on {numbers.device} only, never on {device.name}: intervals are wider")
+    if len(specs) > 2 or any(spec.threads != 1 for spec in specs):
+        notes.append("pairs of one thread each were measured, not more kernels or threads: intervals are wider")
+    width = NormalDist().inv_cdf((1 + alone[0].coverage) / 2) * (numbers.elsewhere if notes else 1.0)
+    kernels = []
+    for spec, item, need, weight in zip(specs, alone, needs, weights, strict=True):
+        others = sum(weights) - weight
+        log_slowdown, half = numbers.log_slowdown(need, others), width * numbers.deviation(need, others)
+        value = math.exp(log_slowdown)
+        slowdown = Interval(value, max(1.0, value * math.exp(-half)), value * math.exp(half))
+        time = item.latency_s
+        down = math.hypot(math.log(time.value / time.lower), math.log(value / slowdown.lower))
+        up = math.hypot(math.log(time.upper / time.value), half)
+        beside_s = time.value * value
+        latency_s = Interval(beside_s, beside_s * math.exp(-down), beside_s * math.exp(up))
+        kernels.append(BesideOthers(spec, item, slowdown, latency_s, latency_s.lower, latency_s.upper))
+    return kernels, notes
