@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import yaml
 
 from ...features.device import Device
@@ -54,9 +55,7 @@ class NeighbourLaw:
 
     def need(self, footprint_b: Any) -> Any:
         """g of kernels by the bytes of their operands."""
-        return (footprint_b / self.full_b).clip(max=1.0) if hasattr(footprint_b, "clip") else min(
-            1.0, footprint_b / self.full_b
-        )  # fmt: skip
+        return np.minimum(np.asarray(footprint_b) / self.full_b, 1.0)
 
     def log_slowdown(self, need: Any, others: Any) -> Any:
         """Ln of how many times as long a kernel takes, by its g and the sum of its neighbours'."""
@@ -198,7 +197,7 @@ def _by_law(
     specs: Sequence[KernelSpec], alone: Sequence[Prediction], device: Device
 ) -> tuple[list[BesideOthers], list[str]]:
     numbers = law()
-    needs = [numbers.need(_footprint_b(spec)) for spec in specs]
+    needs = numbers.need([_footprint_b(spec) for spec in specs]).tolist()
     weights = [need * (spec.threads or 1) for need, spec in zip(needs, specs, strict=True)]
     notes = []
     if device.name != numbers.device:

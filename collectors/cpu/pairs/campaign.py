@@ -12,7 +12,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +20,11 @@ import numpy as np
 from ....datasets.records.kernel_pairs import PairRow
 from ....features.kernel import KernelSpec, View, get_family
 from ....features.spec_io.rows import spec_row
-from ....process import ChildLostError, JsonChild, python_command
+from ....process import ChildLostError, JsonChild
 from ...host import STEADY_MEMORY, cache_sizes_b, utc_now
 from ..plans.shapes import Limits, plan
 from ..worker import WorkerOptions
-from .worker import Slots
+from .worker import Slots, pair_command
 
 FAMILIES = ("attention", "conv2d", "copy", "elementwise", "gemm", "layernorm", "moe", "reduction", "softmax")
 KERNELS_PER_FAMILY = 20
@@ -111,14 +111,15 @@ class _Side:
 class PairBench:
     """Two processes on two cores that measure pairs; a context manager, at whose end they are killed."""
 
-    def __init__(self, device: str, cores: Sequence[int], runner: str = "torch") -> None:
-        self.device, self.cores = device, tuple(cores)
-        self._sides = [self._side(core, runner) for core in cores]
-
-    def _side(self, core: int, runner: str) -> _Side:
-        options = WorkerOptions(runner=runner, threads=1, device=self.device, cores=(core,), flush_cores=(core,))
-        command = python_command("kernelcast.collectors.cpu.pairs.worker", options.to_json())
-        return _Side(JsonChild(runner, command, STEADY_MEMORY | {"OMP_NUM_THREADS": "1"}))
+    def __init__(
+        self, device: str, cores: Sequence[int], runner: str = "torch", *,
+        command: Callable[[WorkerOptions], list[str]] = pair_command,
+    ) -> None:  # fmt: skip
+        self.device = device
+        several = [WorkerOptions(runner=runner, threads=1, device=device, cores=(core,)) for core in cores]
+        self._sides = [
+            _Side(JsonChild(runner, command(options), STEADY_MEMORY | {"OMP_NUM_THREADS": "1"})) for options in several
+        ]
 
     def __enter__(self) -> PairBench:
         for side in self._sides:

@@ -19,8 +19,8 @@ from itertools import repeat
 from typing import Any
 
 from ....features.spec_io.rows import spec_from_row
-from ....process import private_stdout, send
-from ...runner import first_line, runners, status_of
+from ....process import private_stdout, python_command, send
+from ...runner import Runner, first_line, runners, status_of
 from ..timing import quiet_interpreter
 from ..worker import WorkerOptions, confine
 
@@ -93,9 +93,13 @@ def warm_call_s(call: Callable[[], Any]) -> float:
 def main(argv: list[str]) -> None:
     """Serve the runner that the options in `argv[1]` name, until the parent closes the pipe."""
     options = WorkerOptions.from_json(argv[1])
+    serve(runners()[options.runner], options)
+
+
+def serve(runner: Runner, options: WorkerOptions) -> None:
+    """Ready and run what standard input asks for with `runner`, until it closes."""
     requests, replies = sys.stdin, private_stdout()
     confine(options)
-    runner = runners()[options.runner]
     runner.use_threads(options.threads)
     send(replies, {"ready": {"versions": dict(runner.versions()), "cores": list(options.cores)}})
     call: Callable[[], Any] = time.monotonic_ns
@@ -115,6 +119,11 @@ def main(argv: list[str]) -> None:
                 send(replies, {"status": status_of(error), "message": first_line(error)})
             else:
                 send(replies, {"call_s": call_s})
+
+
+def pair_command(options: WorkerOptions) -> list[str]:
+    """The command line of a process."""
+    return python_command("kernelcast.collectors.cpu.pairs.worker", options.to_json())
 
 
 if __name__ == "__main__":
