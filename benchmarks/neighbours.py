@@ -63,7 +63,9 @@ def sides(rows: Sequence[PairRow]) -> Sides:
     number: dict[KernelSpec, int] = {}
     table = []
     for index, row in enumerate(rows):
-        a, b = ([*_cost(spec, seconds, row.device)] for spec, seconds in ((row.a, row.a_alone_s), (row.b, row.b_alone_s)))
+        a, b = (
+            [*_cost(spec, seconds, row.device)] for spec, seconds in ((row.a, row.a_alone_s), (row.b, row.b_alone_s))
+        )
         i, j = (number.setdefault(spec, len(number)) for spec in (row.a, row.b))
         table.append([*a, *b, np.log(row.a_slowdown), row.a_error, index, i, j])
         table.append([*b, *a, np.log(row.b_slowdown), row.b_error, index, j, i])
@@ -188,7 +190,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     need, others = numbers.need(known.own[0]), numbers.need(known.other[0])
     shipped, half = numbers.log_slowdown(need, others), 1.645 * numbers.deviation(need, others)
     inside = np.abs(shipped - known.log) <= half
-    print(f"shipped                   {score(shipped, known)}   inside 90 %: {inside.mean():.0%}, {inside[large].mean():.0%}")
+    print(
+        f"shipped                   {score(shipped, known)}   inside 90 %: {inside.mean():.0%}, {inside[large].mean():.0%}"
+    )
     for name, (start, form) in FORMS.items():
         if start:
             print(f"{name}: {_numbers(form, start, known)}")

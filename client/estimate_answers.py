@@ -1,4 +1,4 @@
-"""What the service answers of whole models, programs and kernels beside each other, of models that ship, and of the one that answers."""
+"""What the service answers of whole models, programs and kernels beside each other, and of models."""
 
 from __future__ import annotations
 

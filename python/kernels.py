@@ -103,8 +103,12 @@ def predict(
             what is possible.
     """
     common = {"power_limit_w": power_limit_w, "clock_hz": clock_hz}
-    if beside is not None and not (isinstance(family, str) and isinstance(device, str) and power_limit_w is clock_hz is None):
-        raise SpecError("beside goes with one kernel on one device as it comes; leave it or the rest out", field="beside")
+    if beside is not None and not (
+        isinstance(family, str) and isinstance(device, str) and power_limit_w is clock_hz is None
+    ):
+        raise SpecError(
+            "beside goes with one kernel on one device as it comes; leave it or the rest out", field="beside"
+        )
     if not isinstance(family, str):
         return _frame(family, device, load(model), coverage, {"dtype": dtype} | sizes_and_settings, common)
     if device is None or dtype is None:

@@ -68,7 +68,8 @@ def predict(
     beside: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KERNEL", help="A kernel that runs at the same time, in quotes: 'copy 4kx4k fp32 threads=1'; again for more."
+            metavar="KERNEL",
+            help="A kernel that runs at the same time, in quotes: 'copy 4kx4k fp32 threads=1'; again for more.",
         ),
     ] = None,
     power_limit_w: console.PowerLimit = None,

@@ -68,7 +68,8 @@ def _show(result: Colocation, place: Device) -> None:
     screen.print(table)
     console.show_fact("interval", f"{result.coverage * 100:g} % of cases fall inside")
     console.show_fact(
-        "all ended", f"{console.seconds(result.all_shortest_s)} to {console.seconds(result.all_longest_s)} after a common start"
+        "all ended",
+        f"{console.seconds(result.all_shortest_s)} to {console.seconds(result.all_longest_s)} after a common start",
     )
     console.show_fact("method", result.method if result.source is None else f"{result.method}: {result.source}")
     for note in result.notes:

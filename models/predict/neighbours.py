@@ -1,13 +1,13 @@
 """Kernels beside each other on one device: how much longer each takes than alone.
 
-On a CPU each kernel has cores of its own, and shares the last-level cache and the memory behind it. With f the bytes of a kernel's
-operands, it needs the shared part of the machine by
+On a CPU each kernel has cores of its own, and shares the last-level cache and the memory behind it. With f the bytes of a
+kernel's operands, it needs what is shared by
 
     g = min(1, f / F)
 
-and beside others a kernel takes exp(a g G) times as long as alone, with G the sum of the others' g, where each counts as often as it
-has threads. F and a are fitted to pairs that were measured on one CPU (`neighbours.yaml`); numbers, errors, the forms that were
-tried and where it fails: docs/decisions/018-neighbours.md.
+and beside others a kernel takes exp(a g G) times as long as alone, with G the sum of the others' g, where each counts as often
+as it has threads. F and a are fitted to pairs that were measured on one CPU (`neighbours.yaml`); numbers, errors, what was tried
+and where it fails: docs/decisions/018-neighbours.md.
 
 On a GPU nothing was measured: an answer is between the kernel alone and all kernels in turn.
 """
@@ -54,7 +54,7 @@ class NeighbourLaw:
     elsewhere: float
 
     def need(self, footprint_b: Any) -> Any:
-        """g of kernels by the bytes of their operands."""
+        """G of kernels by the bytes of their operands."""
         return np.minimum(np.asarray(footprint_b) / self.full_b, 1.0)
 
     def log_slowdown(self, need: Any, others: Any) -> Any:
@@ -120,8 +120,8 @@ class Colocation:
 
 
 _BOUNDS = (
-    "no kernels were measured beside each other on a GPU: each takes at least its time alone, and at most that of one run of all "
-    "in turn"
+    "no kernels were measured beside each other on a GPU: each takes at least its time alone, and at most that of one run of "
+    "all in turn"
 )
 
 
@@ -152,8 +152,8 @@ def check_fit(specs: Sequence[KernelSpec], device: Device) -> None:
     memory_b, need_b = device.fact("memory_b"), sum(map(_footprint_b, specs))
     if memory_b is not None and need_b > memory_b:
         raise SpecError(
-            f"their operands are {need_b / 1e9:.3g} GB together, and {device.name} has {memory_b / 1e9:.3g} GB of memory; leave a "
-            "kernel out, or make them smaller",
+            f"their operands are {need_b / 1e9:.3g} GB together, and {device.name} has {memory_b / 1e9:.3g} GB of memory; "
+            "leave a kernel out, or make them smaller",
             field="sizes",
         )
 

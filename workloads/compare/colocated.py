@@ -54,16 +54,19 @@ def _read(entry: Any, place: Device, predictor: ArtifactPredictor) -> KernelSpec
             field="device",
         )
     if not isinstance(spec, KernelSpec):
-        fields = {key: value for key, value in entry.items() if key != "device"} if isinstance(entry, Mapping) else entry
+        if isinstance(entry, Mapping) and isinstance(entry.get("family"), str):
+            # Otherwise sizes of an unknown family are what is complained of.
+            get_family(entry["family"])
+        fields = (
+            {key: value for key, value in entry.items() if key != "device"} if isinstance(entry, Mapping) else entry
+        )
         spec = read_bare_spec(nested(fields), (), BARE_FIELDS, BARE_NEEDED)
     place.peak_flops_per_s(spec.dtype, get_family(spec.family).unit)
     check_specs(predictor, [spec])
     return spec
 
 
-def colocated(
-    predictor: ArtifactPredictor, specs: Sequence[KernelSpec], place: Device, coverage: float
-) -> Colocation:
+def colocated(predictor: ArtifactPredictor, specs: Sequence[KernelSpec], place: Device, coverage: float) -> Colocation:
     """What each of the kernels costs beside the others, see `beside_each_other`."""
     alone = predictor.predict(specs, [place.name] * len(specs), coverage=coverage)
     return beside_each_other(specs, alone, place)

@@ -61,8 +61,8 @@ def pool(families: Sequence[str] = FAMILIES, per_family: int = KERNELS_PER_FAMIL
         sizes = np.array([float(family.footprint_b(View.of(spec))) for spec in drawn])
         place = np.where(sizes <= l2_b, 0, np.where(sizes <= 0.7 * last_b, 1, 2))
         queues = [[spec for spec, at in zip(drawn, place, strict=True) if at == level] for level in range(3)]
-        turns = itertools.chain.from_iterable(itertools.zip_longest(*queues))
-        chosen += list(itertools.islice((spec for spec in turns if spec is not None), per_family))
+        by_level = itertools.chain.from_iterable(itertools.zip_longest(*queues))
+        chosen += list(itertools.islice((spec for spec in by_level if spec is not None), per_family))
     return chosen
 
 
@@ -100,8 +100,7 @@ class _Side:
     def ask(self, message: dict[str, object]) -> None:
         """Send a message at once."""
         self.child.start()
-        self.child.write(message)
-        self.child.flush()
+        self.child.write(message, at_once=True)
 
     def answer(self) -> dict[str, object]:
         """The answer to the last message."""
@@ -172,7 +171,9 @@ class PairBench:
         columns: dict[str, float] = {}
         for name, seconds in zip("ab", times, strict=True):
             # NaN where no turn of a slot counts.
-            alone, together = (seconds[:, [i for i, slot in enumerate(_CYCLE) if slot == word]] for word in (name, "ab"))
+            alone, together = (
+                seconds[:, [i for i, slot in enumerate(_CYCLE) if slot == word]] for word in (name, "ab")
+            )
             logs = np.log(together).mean(axis=1) - np.log(alone[:, 0])
             logs = logs[np.isfinite(logs)]
             if not len(logs):

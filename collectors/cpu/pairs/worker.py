@@ -1,6 +1,6 @@
 """One of the two processes that run a pair of kernels, pinned to a core of its own: it runs one kernel in the slots of a plan.
 
-    parent -> child   {"prepare": {spec}}                             child -> parent  {"call_s": …} or {"status": …, "message": …}
+    parent -> child   {"prepare": {spec}}                             child -> parent  {"call_s": …} or {"status", "message"}
     parent -> child   {"start_ns", "slot_ns", "lead_ns", "active"}    child -> parent  {"slots": [seconds per call or null, …]}
 
 Times are of the machine's monotonic clock, which both processes read.
@@ -63,14 +63,14 @@ def run_slots(call: Callable[[], Any], call_s: float, slots: Slots) -> list[floa
         begin_ns = slots.start_ns + i * slots.slot_ns
         end_ns = begin_ns + slots.slot_ns
         _sleep_until(begin_ns)
-        turns: list[float] = []
+        samples: list[float] = []
         while is_active and (at := time.monotonic_ns()) + turn_ns < end_ns:
             began = time.process_time_ns()
             for _ in repeat(None, calls):
                 call()
             if at >= begin_ns + slots.lead_ns:
-                turns.append((time.process_time_ns() - began) * 1e-9 / calls)
-        medians.append(statistics.median(turns) if turns else None)
+                samples.append((time.process_time_ns() - began) * 1e-9 / calls)
+        medians.append(statistics.median(samples) if samples else None)
     return medians
 
 
