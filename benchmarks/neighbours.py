@@ -25,6 +25,8 @@ from scipy.optimize import least_squares
 FOLDS = 10
 TIGHT = 0.03
 """Errors in ln beyond it pull less than squared ones (`soft_l1`)."""
+FORM_ERROR = 0.05
+"""What forms err by in ln beside the errors of measuring: how much more a precise row counts than others is limited by it."""
 LARGE_B = 8e6
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -117,7 +119,7 @@ def fitted(name: str, known: Sides) -> Callable[[Sides], Floats]:
     start, form = FORMS[name]
     if not start:
         return lambda other: form(np.array(start), other)
-    weight = 1.0 / np.hypot(known.error, 0.01)
+    weight = 1.0 / np.hypot(known.error, FORM_ERROR)
     weight /= weight.mean()
     best = None
     for shift in (-1.5, 0.0, 1.0):
@@ -137,7 +139,7 @@ def _trees(known: Sides) -> Callable[[Sides], Floats]:
         n_estimators=120, max_depth=3, learning_rate=0.06, subsample=0.7, colsample_bytree=0.7, min_child_weight=4, n_jobs=1,
         random_state=0,
     )  # fmt: skip
-    model.fit(_features(known), known.log, sample_weight=1.0 / (known.error**2 + 1e-4))
+    model.fit(_features(known), known.log, sample_weight=1.0 / (known.error**2 + FORM_ERROR**2))
     return lambda other: np.asarray(model.predict(_features(other)), dtype=np.float64)
 
 
@@ -199,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _numbers(form: Form, start: Sequence[float], known: Sides) -> str:
-    weight = 1.0 / np.hypot(known.error, 0.01)
+    weight = 1.0 / np.hypot(known.error, FORM_ERROR)
     best = least_squares(
         lambda p: weight / weight.mean() * (form(p, known) - known.log), start, loss="soft_l1", f_scale=TIGHT
     )

@@ -259,8 +259,8 @@ def module_card() -> str:
 PAIRS = """
 How much longer kernels of nine families take beside each other on the two cores of an AMD EPYC 7003 (Zen 3) virtual machine: a
 kernel on each core, one thread each, PyTorch, hot caches, fp32 and bf16. Two thirds of the pairs are of kernels larger than a
-quarter of the last-level cache. `a_slowdown` is the time of a call of `a` beside `b` over that alone in the same cycle, `a_error` the
-standard error of its logarithm (docs/neighbours.md). The law of neighbours is fitted to them.
+quarter of the last-level cache. `a_slowdown` is the time of a call of `a` beside `b` over that alone in the same cycle,
+`a_error` the standard error of its logarithm (docs/neighbours.md). The law of neighbours is fitted to them.
 """
 
 PAIR_GAPS = (
@@ -285,13 +285,15 @@ def pair_card() -> str:
         table.append(f"| {family} | {len(values)} | {middle} | {high} | {most} |")
     errors = [error for row in good for error in (row.a_error, row.b_error)]
     kernels = {spec for row in good for spec in (row.a, row.b)}
+    middle, high = (100 * float(np.percentile(errors, share)) for share in (50, 90))
+    devices = ", ".join(sorted({row.device for row in rows}))
     counts = (
-        f"{len(rows)} pairs on {', '.join(sorted({row.device for row in rows}))}, {len(good)} of them with times, of {len(kernels)} "
-        f"kernels; the others hold a kernel whose call takes too long. Standard error of a slowdown: median "
-        f"{100 * float(np.median(errors)):.1f} %, nine of ten below {100 * float(np.percentile(errors, 90)):.1f} %."
+        f"{len(rows)} pairs on {devices}, {len(good)} of them with times, of {len(kernels)} kernels; the others hold a "
+        f"kernel of long calls. Standard error of a slowdown: median {middle:.1f} %, nine in ten below {high:.1f} %."
     )
     where = [
-        f"* {block}: {fact['utc']}, {fact['cpu_model']}, {fact['cores']} cores, torch {fact['versions']['torch']}, seed {fact['seed']}"
+        f"* {block}: {fact['utc']}, {fact['cpu_model']}, {fact['cores']} cores, torch {fact['versions']['torch']}, "
+        f"seed {fact['seed']}"
         for block, fact in sorted(facts.items())
     ]
     parts = ["# Pairs of kernels on two Zen 3 cores", PAIRS.strip(), "## What", counts, "## Slowdowns", "\n".join(table),

@@ -6,7 +6,7 @@ kernel's operands, it needs what is shared by
     g = min(1, f / F)
 
 and beside others a kernel takes exp(a g G) times as long as alone, with G the sum of the others' g, where each counts as often
-as it has threads. F and a are fitted to pairs that were measured on one CPU (`neighbours.yaml`); numbers, errors, what was tried
+as it has threads. F and a are fitted to pairs that were measured on one CPU (`neighbours.yaml`); numbers, errors, forms tried
 and where it fails: docs/decisions/018-neighbours.md.
 
 On a GPU nothing was measured: an answer is between the kernel alone and all kernels in turn.
