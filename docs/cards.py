@@ -258,8 +258,8 @@ def module_card() -> str:
 
 PAIRS = """
 How much longer kernels of nine families take beside each other on the two cores of an AMD EPYC 7003 (Zen 3) virtual machine: a
-kernel on each core, one thread each, PyTorch, hot caches, fp32 and bf16. Two thirds of the pairs are of kernels larger than a
-quarter of the last-level cache. `a_slowdown` is the time of a call of `a` beside `b` over that alone in the same cycle,
+kernel on each core, one thread each, PyTorch, hot caches, fp32 and bf16. Of each family as many kernels fit the second-level
+cache as fit the last level and neither. `a_slowdown` is the time of a call of `a` beside `b` over that alone in the same cycle,
 `a_error` the standard error of its logarithm (docs/neighbours.md). The law of neighbours is fitted to them.
 """
 
