@@ -1,13 +1,13 @@
 """Kernels beside each other on one device: how much longer each takes than alone.
 
 On a CPU each kernel has cores of its own, and shares the last-level cache and the memory behind it. With f the bytes of a
-kernel's operands, it needs what is shared by
+kernel's operands and r its bytes per second alone, on a device with a last-level cache of L bytes and B bytes per second of
+memory, it wants of the memory
 
-    g = min(1, f / F)
+    n = min(1, r / B) min(1, f / L)
 
-and beside others a kernel takes exp(a g G) times as long as alone, with G the sum of the others' g, where each counts as often
-as it has threads. F and a are fitted to pairs that were measured on one CPU (`neighbours.yaml`); numbers, errors, forms tried
-and where it fails: docs/decisions/018-neighbours.md.
+and beside others a kernel takes exp(a n N) times as long as alone, with N the sum of the others' n. The number a is fitted to
+pairs that were measured on one CPU (`neighbours.yaml`). Errors, other forms and where it fails: decision 018, neighbours.
 
 On a GPU nothing was measured: an answer is between the kernel alone and all kernels in turn.
 """
@@ -38,32 +38,32 @@ class NeighbourLaw:
     Attributes:
         device: Catalogue name of that CPU.
         source: Where the numbers are from.
-        full_b: F, bytes of operands from which a kernel needs all of what is shared.
-        strength: a, ln of the slowdown of two kernels that do.
+        strength: a, ln of the slowdown of two kernels that want all of the memory.
         least_error: Deviation of ln of the slowdown where it is none.
-        error: What is added to it where two kernels need all of what is shared.
+        error: What is added to it for each unit of ln of the slowdown.
         elsewhere: How many times as large the deviation is taken on other CPUs, or with more threads or neighbours.
     """
 
     device: str
     source: str
-    full_b: float
     strength: float
     least_error: float
     error: float
     elsewhere: float
 
-    def need(self, footprint_b: Any) -> Any:
-        """G of kernels by the bytes of their operands."""
-        return np.minimum(np.asarray(footprint_b) / self.full_b, 1.0)
+    def log_slowdown(self, want: Any, others: Any) -> Any:
+        """Ln of how many times as long a kernel takes, by its n and the sum of its neighbours'."""
+        return self.strength * want * others
 
-    def log_slowdown(self, need: Any, others: Any) -> Any:
-        """Ln of how many times as long a kernel takes, by its g and the sum of its neighbours'."""
-        return self.strength * need * others
-
-    def deviation(self, need: Any, others: Any) -> Any:
+    def deviation(self, want: Any, others: Any) -> Any:
         """Standard deviation of `log_slowdown`."""
-        return self.least_error + self.error * need * others
+        return self.least_error + self.error * self.log_slowdown(want, others)
+
+
+def memory_want(footprint_b: Any, b_per_s: Any, device: Device) -> Any:
+    """The n of kernels on a device, by the bytes of their operands and what they move in a second alone."""
+    share = np.minimum(np.asarray(b_per_s) / device.required("memory_bandwidth_b_per_s"), 1.0)
+    return share * np.minimum(np.asarray(footprint_b) / device.last_level_cache_b, 1.0)
 
 
 @cache
@@ -162,6 +162,10 @@ def _footprint_b(spec: KernelSpec) -> float:
     return float(get_family(spec.family).footprint_b(View.of(spec)))
 
 
+def _moved_b(spec: KernelSpec) -> float:
+    return float(get_family(spec.family).bytes_moved(View.of(spec)))
+
+
 def beside_each_other(specs: Sequence[KernelSpec], alone: Sequence[Prediction], device: Device) -> Colocation:
     """What kernels cost beside each other, from what each costs alone.
 
@@ -197,8 +201,8 @@ def _by_law(
     specs: Sequence[KernelSpec], alone: Sequence[Prediction], device: Device
 ) -> tuple[list[BesideOthers], list[str]]:
     numbers = law()
-    needs = numbers.need([_footprint_b(spec) for spec in specs]).tolist()
-    weights = [need * (spec.threads or 1) for need, spec in zip(needs, specs, strict=True)]
+    rates = [_moved_b(spec) / item.latency_s.value for spec, item in zip(specs, alone, strict=True)]
+    wants = memory_want([_footprint_b(spec) for spec in specs], rates, device).tolist()
     notes = []
     if device.name != numbers.device:
         notes.append(f"pairs were measured on {numbers.device} only, never on {device.name}: intervals are wider")
@@ -206,9 +210,9 @@ def _by_law(
         notes.append("pairs of one thread each were measured, not more kernels or threads: intervals are wider")
     width = NormalDist().inv_cdf((1 + alone[0].coverage) / 2) * (numbers.elsewhere if notes else 1.0)
     kernels = []
-    for spec, item, need, weight in zip(specs, alone, needs, weights, strict=True):
-        others = sum(weights) - weight
-        log_slowdown, half = numbers.log_slowdown(need, others), width * numbers.deviation(need, others)
+    for spec, item, want in zip(specs, alone, wants, strict=True):
+        others = sum(wants) - want
+        log_slowdown, half = numbers.log_slowdown(want, others), width * numbers.deviation(want, others)
         value = math.exp(log_slowdown)
         slowdown = Interval(value, max(1.0, value * math.exp(-half)), value * math.exp(half))
         time = item.latency_s

@@ -14,10 +14,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from ....datasets.records.kernel_pairs import PairRow
+from ....datasets.rows.schema import Status
 from ....features.kernel import KernelSpec, View, get_family
 from ....features.spec_io.rows import spec_row
 from ....process import ChildLostError, JsonChild
@@ -144,14 +146,14 @@ class PairBench:
                 side.child.close()
             return PairRow(a, b, self.device, lost.kind, f"a process {lost}", measured_at=utc_now())
 
-    def _prepare(self, *specs: KernelSpec) -> tuple[str, str] | None:
+    def _prepare(self, *specs: KernelSpec) -> tuple[Status, str] | None:
         """Ready both kernels; the status and why, where one cannot be."""
         for side, spec in zip(self._sides, specs, strict=True):
             side.ask({"prepare": spec_row(spec)})
         answers = [side.answer() for side in self._sides]
         for side, spec, answer in zip(self._sides, specs, answers, strict=True):
             if "status" in answer:
-                return str(answer["status"]), f"{spec}: {answer['message']}"
+                return cast("Status", answer["status"]), f"{spec}: {answer['message']}"
             side.call_s = float(str(answer["call_s"]))
             if side.call_s > LONGEST_CALL_S:
                 why = f"{spec}: a call takes {side.call_s:.2g} s; slots hold calls of at most {LONGEST_CALL_S:g} s"

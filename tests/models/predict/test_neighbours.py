@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import kernelcast
 import numpy as np
 import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models.predict.neighbours import Colocation, beside_each_other, check_fit, law
+from kernelcast.models.predict.neighbours import Colocation, beside_each_other, check_fit, law, memory_want
 
 CPU, GPU = "amd-epyc-7003-vm-2c", "nvidia-h100-sxm-80gb"
 LARGE = KernelSpec.of("copy", "fp32", rows=2048, cols=2048, threads=1)
@@ -26,13 +24,13 @@ def test_the_law_is_of_a_device_with_a_source_and_leaves_small_kernels_alone() -
     numbers = law()
     assert catalogue().get(numbers.device).kind == "cpu"
     assert numbers.source
-    assert numbers.need(0.0) == 0
-    assert numbers.need(1e12) == 1
+    place = catalogue().get(numbers.device)
     sizes = np.geomspace(1e3, 1e9, 50)
-    slower = numbers.log_slowdown(numbers.need(sizes), 1.0)
+    slower = numbers.log_slowdown(memory_want(sizes, 1e10, place), memory_want(1e9, 1e10, place))
     assert (np.diff(slower) >= 0).all()
     assert slower[0] < 1e-3
-    assert slower[-1] == pytest.approx(numbers.strength)
+    assert memory_want(1e12, 1e15, place) == 1
+    assert numbers.log_slowdown(1.0, 1.0) == numbers.strength
 
 
 def test_both_take_longer_and_intervals_hold_their_values() -> None:
@@ -40,7 +38,7 @@ def test_both_take_longer_and_intervals_hold_their_values() -> None:
     for item in result.kernels:
         assert item.slowdown is not None
         assert item.latency_s is not None
-        assert item.slowdown.value == pytest.approx(math.exp(law().strength))
+        assert 1.02 < item.slowdown.value < 1.3
         assert item.latency_s.value == pytest.approx(item.alone.latency_s.value * item.slowdown.value)
         assert 1 <= item.slowdown.lower <= item.slowdown.value < item.slowdown.upper
         assert item.alone.latency_s.lower <= item.latency_s.lower * 1.001
@@ -60,12 +58,13 @@ def test_other_cpus_threads_and_numbers_of_kernels_are_said_and_have_wider_inter
     (item, *_), (other, *_) = here.kernels, there.kernels
     assert item.slowdown is not None
     assert other.slowdown is not None
-    assert other.slowdown.value == item.slowdown.value
-    assert other.slowdown.upper > item.slowdown.upper
+    # A core of 64 asks for a small share of their memory.
+    assert 1 < other.slowdown.value < item.slowdown.value
+    assert other.slowdown.upper / other.slowdown.value > 1.08
     assert CPU in there.notes[0]
     more = beside("amd-epyc-7713", LARGE, LARGE, KernelSpec.of("copy", "fp32", rows=2048, cols=2048, threads=4))
     assert "one thread each" in more.notes[1]
-    assert more.kernels[0].slowdown.value == pytest.approx(math.exp(5 * law().strength))  # type: ignore[union-attr]
+    assert more.kernels[0].slowdown.value > other.slowdown.value  # type: ignore[union-attr]
 
 
 def test_a_gpu_has_bounds_and_says_so() -> None:
