@@ -38,13 +38,22 @@ def test_both_take_longer_and_intervals_hold_their_values() -> None:
     for item in result.kernels:
         assert item.slowdown is not None
         assert item.latency_s is not None
-        assert 1.02 < item.slowdown.value < 1.3
+        assert 1.02 < item.slowdown.value < 1.6
         assert item.latency_s.value == pytest.approx(item.alone.latency_s.value * item.slowdown.value)
         assert 1 <= item.slowdown.lower <= item.slowdown.value < item.slowdown.upper
         assert item.alone.latency_s.lower <= item.latency_s.lower * 1.001
         assert item.latency_s.upper > item.alone.latency_s.upper
     assert (result.method, result.source, result.notes) == ("law", law().source, ())
     assert result.all_shortest_s <= result.kernels[0].latency_s.value <= result.all_longest_s  # type: ignore[union-attr]
+
+
+def test_two_streams_are_slowed_as_the_bandwidths_of_the_device_say() -> None:
+    # A measure of its own: what a stream gets on one core, and two streams on both.
+    measured = {name: fact.value for name, fact in catalogue().get(CPU).measured.items()}
+    expected = 2 * measured["bandwidth_dram_b_per_s_1t"] / measured["bandwidth_dram_b_per_s"]
+    slowdown = beside(CPU, LARGE, LARGE).kernels[0].slowdown
+    assert slowdown is not None
+    assert slowdown.value == pytest.approx(expected, rel=0.12)
 
 
 def test_a_small_kernel_neither_disturbs_nor_is_disturbed() -> None:
