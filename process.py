@@ -263,9 +263,11 @@ class JsonChild(ChildProcess):
         if first is not None:
             self.ready = json.loads(first)["ready"]
 
-    def write(self, message: Mapping[str, Any]) -> None:
-        """Queue one message, which the next read sends."""
+    def write(self, message: Mapping[str, Any], *, at_once: bool = False) -> None:
+        """Queue one message, which the next read sends; `at_once`: as far as the pipe takes it now."""
         self._unsent += json.dumps(message).encode() + b"\n"
+        if at_once and self.process is not None:
+            self._send(_pipes(self.process)[0])
 
     def read(self, deadline_s: float) -> dict[str, Any]:
         """The next message.

@@ -24,7 +24,7 @@ from ..client.answers import (
     WholeModelPredictions,
 )
 from ..client.device_answers import DevicePage
-from ..client.estimate_answers import BestCap, Estimates, ShippedModels
+from ..client.estimate_answers import BestCap, Colocation, Estimates, ShippedModels
 from ..client.llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
 from ..client.service_answers import Health, ServedModels
 from ..features.mlir.parse.parser_process import NativeReader
@@ -33,7 +33,7 @@ from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, Measuremen
 from .browse.nights_folder import NightReport, NightsAnswer, NightsFolder
 from .compare import best_cap, devices, estimate, rank, sweep
 from .model_source import Service
-from .predict import columns, mlir, model
+from .predict import colocated, columns, mlir, model
 from .predict.llm import LlmAnswers
 from .predict.open_inference import endpoint as inference
 from .predict.spec import SpecEndpoint
@@ -99,6 +99,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/predict/columns", "POST", "predict_columns",
         lambda s: JsonEndpoint(s, columns.answer, s.settings.max_columns_b), (Columns,),
     ),
+    Route("/v1/predict/colocated", "POST", "predict_colocated", _on_thread(colocated.answer), (Colocation,)),
     Route("/v1/estimate", "POST", "estimate", _on_thread(estimate.answer), (Estimates,)),
     Route("/v1/estimate/models", "GET", "list_shipped_models", lambda _: catalogue.models_endpoint(), (ShippedModels,)),
     Route(

@@ -29,7 +29,7 @@ from .answers import (
 )
 from .connection import ClientError, Connections, encode, moved, names, parts, spec
 from .device_answers import DevicePage
-from .estimate_answers import BestCap, Estimates, ModelSummary, ShippedModels
+from .estimate_answers import BestCap, Colocation, Estimates, ModelSummary, ShippedModels
 from .llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
 
 if TYPE_CHECKING:
@@ -143,6 +143,13 @@ class Client(_Connected):
         """
         request = {"family": family, "columns": dict(columns)} | _coverage(coverage)
         return self._post("/v1/predict/columns", request, Columns)
+
+    def predict_colocated(
+        self, device: str, kernels: Sequence[Mapping[str, Any]], *, coverage: float | None = None
+    ) -> Colocation:
+        """What kernels cost beside each other on one device; each is a mapping as of `predict`, without a device."""
+        request = {"device": device, "kernels": [_kernel(kernel) for kernel in kernels]} | _coverage(coverage)
+        return self._post("/v1/predict/colocated", request, Colocation)
 
     def best_cap(
         self, device: str, *, kernels: Sequence[Mapping[str, Any]] | None = None,

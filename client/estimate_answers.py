@@ -1,4 +1,4 @@
-"""What the service answers of whole models and programs, of models that ship, and of the one that answers."""
+"""What the service answers of whole models, programs and kernels beside each other, and of models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from .answers import Coverage, DeviceName, Footprint, InDomain, Interval
+from .answers import Coverage, DeviceName, Footprint, InDomain, Interval, Prediction
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -151,3 +151,35 @@ class BestCap(msgspec.Struct, frozen=True):
     usual: Annotated[CapPoint, Meta(description="The default")]
     limits: Annotated[list[CapPoint], Meta(description="Points of power limits, rising; the last is the default")]
     clocks: Annotated[list[CapPoint], Meta(description="Points of locked clocks, rising; none by a budget")]
+
+
+class KernelBesideOthers(msgspec.Struct, frozen=True):
+    """A kernel beside the others on its device."""
+
+    kernel: Annotated[str, Meta(description="The kernel in words")]
+    alone: Annotated[Prediction, Meta(description="What it costs alone")]
+    slowdown: Annotated[
+        Interval | None, Meta(description="Time of a run over that alone; null on a GPU, where only bounds are known")
+    ]
+    latency_s: Annotated[Interval | None, Meta(description="Seconds of a run beside the others; null likewise")]
+    shortest_s: Annotated[
+        float, Meta(description="Least seconds of a run: lower end of the interval, or of a GPU's kernel alone")
+    ]
+    longest_s: Annotated[
+        float, Meta(description="Most seconds of a run: upper end of the interval, or on a GPU of all in turn")
+    ]
+
+
+class Colocation(msgspec.Struct, frozen=True):
+    """Kernels that run on one device at the same time, over and over."""
+
+    device: DeviceName
+    coverage: Coverage
+    method: Annotated[str, Meta(description="law, or bounds where no kernels were measured beside each other")]
+    source: Annotated[str | None, Meta(description="Where the law's numbers are from; null for bounds")]
+    all_shortest_s: Annotated[
+        float, Meta(description="Least seconds until one run of each has ended, where all start together")
+    ]
+    all_longest_s: Annotated[float, Meta(description="Most seconds likewise")]
+    kernels: Annotated[list[KernelBesideOthers], Meta(description="Each of them, in the order of the request")]
+    notes: Annotated[list[str], Meta(description="How far to trust it")]

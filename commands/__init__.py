@@ -28,6 +28,7 @@ MEASURE = {
     "cpu": Entry("measure.collect:collect", "Kernels on this machine's CPU."),
     "gpu": Entry("measure.collect:collect_gpu", "Kernels on this machine's GPU."),
     "mlir": Entry("measure.collect:collect_mlir", "MLIR modules, compiled by IREE and XLA."),
+    "pairs": Entry("measure.pairs:measure_pairs", "Kernels beside each other on two cores of this machine's CPU."),
     "machine": Entry("measure.characterize:characterize", "The machine itself: peaks, bandwidths, launches, power."),
     "suggest": Entry("train.calibrate:suggest", "Choose the cases worth measuring on a device."),
     "launches": Entry("measure.gpu_records:trace_launches", "How long kernels of a GPU take to launch."),

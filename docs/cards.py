@@ -1,16 +1,18 @@
-"""Writes the cards of the shipped tables, in datasets/data/ (shipped/, tiles/, programs/).
+"""Writes the cards of the shipped tables, in datasets/data/ (shipped/, tiles/, programs/, pairs/).
 
 Run `.venv/bin/python docs/cards.py` after the tables change; a test fails while a card is out of date.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from fnmatch import fnmatch
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from kernelcast.datasets.records.kernel_pairs import PAIRS_DIR, read_pairs
 from kernelcast.datasets.records.mlir_modules import PROGRAMS_DIR, RUN_SCHEMA, read_packed
 from kernelcast.datasets.shipped import (
     HISTORY_DIR,
@@ -254,7 +256,54 @@ def module_card() -> str:
     return dataset_card("MLIR modules on two Zen 5 cores", tables, what=what, licence=LICENCE, gaps=MODULE_GAPS)
 
 
+PAIRS = """
+How much longer kernels of nine families take beside each other on the two cores of an AMD EPYC 7003 (Zen 3) virtual machine: a
+kernel on each core, one thread each, PyTorch, hot caches, fp32 and bf16. Of each family as many kernels fit the second-level
+cache as fit the last level and neither. `a_slowdown` is the time of a call of `a` beside `b` over that alone in the same cycle,
+`a_error` the standard error of its logarithm (docs/neighbours.md). The law of neighbours is fitted to them.
+"""
+
+PAIR_GAPS = (
+    "One machine, a virtual one with neighbours of its own, which move its speed by 30 % within a tenth of a second.",
+    "Calls of at most 30 ms and operands of at most 40 MB; products in fp32 only; one thread each; pairs, and no more kernels.",
+    "No power or energy: the machine shows no sensor.",
+)
+PAIR_CARD = "pairs.md"
+
+
+def pair_card() -> str:
+    """The text of the card of the measured pairs."""
+    rows, facts = read_pairs()
+    good = [row for row in rows if row.status == "ok"]
+    slower = defaultdict(list)
+    for row in good:
+        slower[row.a.family].append(row.a_slowdown)
+        slower[row.b.family].append(row.b_slowdown)
+    table = ["| family | in pairs | median | nine of ten below | most |", "| --- | --- | --- | --- | --- |"]
+    for family, values in sorted(slower.items()):
+        middle, high, most = (f"{value:.3f}" for value in np.percentile(values, (50, 90, 100)))
+        table.append(f"| {family} | {len(values)} | {middle} | {high} | {most} |")
+    errors = [error for row in good for error in (row.a_error, row.b_error)]
+    kernels = {spec for row in good for spec in (row.a, row.b)}
+    middle, high = (100 * float(np.percentile(errors, share)) for share in (50, 90))
+    devices = ", ".join(sorted({row.device for row in rows}))
+    counts = (
+        f"{len(rows)} pairs on {devices}, {len(good)} of them with times, of {len(kernels)} kernels; the others hold a "
+        f"kernel of long calls. Standard error of a slowdown: median {middle:.1f} %, nine in ten below {high:.1f} %."
+    )
+    where = [
+        f"* {block}: {fact['utc']}, {fact['cpu_model']}, {fact['cores']} cores, torch {fact['versions']['torch']}, "
+        f"seed {fact['seed']}"
+        for block, fact in sorted(facts.items())
+    ]
+    parts = ["# Pairs of kernels on two Zen 3 cores", PAIRS.strip(), "## What", counts, "## Slowdowns", "\n".join(table),
+             "## Where and how", "\n".join(where), "## Known gaps", "\n".join(f"* {gap}" for gap in PAIR_GAPS), "## Licence",
+             LICENCE]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
 if __name__ == "__main__":
+    (PAIRS_DIR / PAIR_CARD).write_text(pair_card(), encoding="utf-8")
     (PROGRAMS_DIR / MODULE_CARD).write_text(module_card(), encoding="utf-8")
     for file_name, place in FOLDERS.items():
         (place / file_name).write_text(card(file_name), encoding="utf-8")

@@ -13,12 +13,14 @@ from ..features.kernel import families as known_families
 from ..features.spec_io.reading import SETTING_FIELDS, read_bare_spec
 from ..features.spec_io.words import fitting_devices
 from ..models.predict.named_impl import check_impl, check_specs
+from ..models.predict.neighbours import Colocation
 from ..models.predict.power_cap import rows_under
 from ..models.predict.power_law import PowerSetting, checked_setting
 from ..models.predict.predictor import ArtifactPredictor
 from ..workloads.compare import devices as side_by_side
 from ..workloads.compare import rank as ranking
 from ..workloads.compare import sweep as sweeps
+from ..workloads.compare.colocated import colocated, read_neighbours
 from ..workloads.compare.spec_on_devices import (
     BARE_FIELDS,
     BARE_NEEDED,
@@ -51,6 +53,13 @@ def predict(
 
 @overload
 def predict(
+    family: str, *, device: str, dtype: str, beside: Sequence[Any], model: Path | str | None = None, coverage: float = 0.9,
+    **sizes_and_settings: Any,
+) -> Colocation: ...  # fmt: skip
+
+
+@overload
+def predict(
     family: Any, *, device: str | Sequence[str] | None = None, model: Path | str | None = None, coverage: float = 0.9,
     power_limit_w: float | None = None, clock_hz: float | None = None,
 ) -> Any: ...  # fmt: skip
@@ -65,6 +74,7 @@ def predict(
     coverage: float = 0.9,
     power_limit_w: float | None = None,
     clock_hz: float | None = None,
+    beside: Sequence[Any] | None = None,
     **sizes_and_settings: Any,
 ) -> Any:
     """What kernels cost: latency in seconds, power in watts, energy in joules, each with an interval.
@@ -83,6 +93,8 @@ def predict(
         coverage: share of cases the intervals are built to contain, 0.5 to 0.99.
         power_limit_w: power limit that the GPUs are set to, in watts; default: their own.
         clock_hz: clock that their compute units are locked to, in hertz.
+        beside: kernels that run on the device at the same time, specs as in a list: what each costs then is a `Colocation`,
+            with the kernel first and these after it.
         **sizes_and_settings: the family's sizes, and `variant`, `impl`, `config`, `threads`, `cache_state`, `timing` as in
             `KernelSpec.of`. Of several devices, only CPUs take `threads`.
 
@@ -91,6 +103,12 @@ def predict(
             what is possible.
     """
     common = {"power_limit_w": power_limit_w, "clock_hz": clock_hz}
+    if beside is not None and not (
+        isinstance(family, str) and isinstance(device, str) and power_limit_w is clock_hz is None
+    ):
+        raise SpecError(
+            "beside goes with one kernel on one device as it comes; leave it or the rest out", field="beside"
+        )
     if not isinstance(family, str):
         return _frame(family, device, load(model), coverage, {"dtype": dtype} | sizes_and_settings, common)
     if device is None or dtype is None:
@@ -102,6 +120,8 @@ def predict(
     check_specs(predictor, [spec])
     if isinstance(device, str):
         item = predictor.devices.get(device)
+        if beside is not None:
+            return colocated(predictor, [spec, *read_neighbours(beside, item, predictor)], item, coverage)
         under = predictor.under(checked_setting(power_limit_w, clock_hz, item))
         return Answer.of(spec, item.name, under.predict([spec], [item.name], coverage=coverage)[0])
     named = distinct_devices(names_of(device), predictor.devices)

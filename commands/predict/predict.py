@@ -65,6 +65,13 @@ def predict(
         Path | None, typer.Option(metavar="FILE", help="MLIR: also draw where time goes, as .html or .svg.")
     ] = None,
     show_all: Annotated[bool, typer.Option("--all", help="MLIR: list every kernel.")] = False,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KERNEL",
+            help="A kernel that runs at the same time, in quotes: 'copy 4kx4k fp32 threads=1'; again for more.",
+        ),
+    ] = None,
     power_limit_w: console.PowerLimit = None,
     clock_hz: console.Clock = None,
     grid: console.GridOption = None,
@@ -80,6 +87,8 @@ def predict(
     MLIR: kernelcast predict model.mlir --device h100-sxm --device amd-epyc-9005-vm-2c --flame flame.html
 
     A table: kernelcast predict --model DIR --table IN.parquet --out OUT.parquet
+
+    Beside another kernel: kernelcast predict copy 2kx2k fp32 threads=1 --device DEVICE --beside 'gemm 16x2kx2k fp32 threads=1'
 
     Under a power limit or a locked clock: kernelcast predict gemm 4kx4kx4k bf16 --device h100-sxm --power-limit-w 400
     """
@@ -97,6 +106,8 @@ def predict(
             "--power-limit-w and --clock-hz go with one kernel; rows of --table have columns power_limit_w and clock_hz, and "
             "programs in MLIR are predicted for boards as they come"
         )
+    if beside and (table is not None or what is None or is_mlir(what) or is_set or electricity is not None):
+        raise SpecError("--beside goes with one kernel on a device as it comes; leave it or the other options out")
     if table is None and what is not None and is_mlir(what):
         if values:
             raise SpecError(f"{values[0]!r} goes with a kernel family; sizes of MLIR are given with --bind NAME=SIZE")
@@ -144,6 +155,11 @@ def predict(
     if len(device) > 1:
         raise SpecError(f"a kernel is predicted on one device; for {len(device)} run: kernelcast compare {what} …")
     place = names.device(device[0], known)
+    if beside:
+        from .predict_beside import predict_beside
+
+        predict_beside(request, beside, place, known, model, coverage, as_json=as_json)
+        return
     from ...features.spec_io.reading import read_spec
     from ...models.predict.named_impl import check_specs
     from ...models.predict.power_cap import prediction_under

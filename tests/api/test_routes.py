@@ -116,7 +116,7 @@ PLAIN = {
 }
 ASKED = (
     "predict", "predict/model", "predict/mlir", "predict/columns", "estimate", "rank", "compare", "sweep", "roofline",
-    "llm/predict", "llm/plan", "llm/fleet", "best-cap",
+    "predict/colocated", "llm/predict", "llm/plan", "llm/fleet", "best-cap",
 )  # fmt: skip
 
 

@@ -54,6 +54,16 @@ def test_a_step_of_a_model_is_estimated_on_devices(client):
         client.estimate(["h200"], **question, plan={"tp": 3})
 
 
+def test_kernels_beside_each_other_are_what_the_library_says(client):
+    kernels = [{"family": "copy", "dtype": "fp32", "rows": 2048, "cols": 2048, "threads": 1}] * 2
+    result = client.predict_colocated("amd-epyc-7003-vm-2c", kernels, coverage=0.8)
+    (first, *rest) = kernels
+    expected = kernelcast.predict(device="amd-epyc-7003-vm-2c", coverage=0.8, beside=rest, **first)
+    assert result.kernels[0].slowdown.value == pytest.approx(expected.kernels[0].slowdown.value)
+    with pytest.raises(ClientError, match="3 threads"):
+        client.predict_colocated("amd-epyc-7003-vm-2c", [first, {**first, "threads": 2}])
+
+
 def test_sizes_may_stand_in_an_object_of_their_own_and_options_are_sent(client):
     raw = {"device": "amd-epyc-9005-vm-2c", "dtype": "fp32", "threads": 1, "impl": "torch", "cache_state": "cold"}
     item = client.predict("gemm", **raw, **SIZES)

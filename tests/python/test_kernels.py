@@ -39,6 +39,21 @@ def pandas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=Frame))
 
 
+def test_a_kernel_beside_others_is_a_colocation_with_all_of_them():
+    copy = {"family": "copy", "dtype": "fp32", "rows": 2048, "cols": 2048, "threads": 1}
+    result = kernelcast.predict(
+        device=CPU, beside=[{"family": "softmax", "dtype": "bf16", "rows": 9, "cols": 9, "threads": 1}], **copy
+    )
+    alone = kernelcast.predict(device=CPU, **copy)
+    assert [item.spec.family for item in result.kernels] == ["copy", "softmax"]
+    assert result.kernels[0].alone.latency_s == alone.latency_s
+    for question in ({"device": [CPU]}, {"device": CPU, "power_limit_w": 3}):
+        with pytest.raises(SpecError, match="beside goes with one kernel"):
+            kernelcast.predict(beside=[copy], **copy, **question)
+    with pytest.raises(SpecError, match="beside goes with one kernel"):
+        kernelcast.predict([copy], device=CPU, beside=[copy])
+
+
 def test_several_devices_are_rows_of_what_each_answers(pandas):
     frame = kernelcast.predict("gemm", device=["h200", CPU], threads=1, **GEMM | {"dtype": "fp32"})
     assert [row["device"] for row in frame.rows] == ["nvidia-h200-sxm-141gb", CPU]

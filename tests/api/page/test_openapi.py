@@ -19,6 +19,7 @@ from kernelcast.models.predict import carbon
 from kernelcast.workloads.architectures.step import MAX_TOKENS
 from kernelcast.workloads.compare import rank as ranking
 from kernelcast.workloads.compare import sweep as swept
+from kernelcast.workloads.compare.colocated import MAX_KERNELS
 from kernelcast.workloads.mlir.predictor import COMPILERS
 from kernelcast.workloads.serving.speculation import MAX_GUESSES
 from kernelcast.workloads.units import MAX_PRICE
@@ -54,6 +55,7 @@ def parameter(operation: str, name: str) -> dict[str, Any]:
         ("LlmPredictRequest/properties/concurrency/anyOf/1/maxItems", llm.MAX_LOADS),
         ("LlmFleetRequest/properties/sizes/maxItems", llm.MAX_FLEET_SIZES),
         ("BestCapRequest/properties/kernels/maxItems", best_cap.MAX_CAP_KERNELS),
+        ("ColocatedRequest/properties/kernels/maxItems", MAX_KERNELS),
         ("EstimateRequest/properties/grid/anyOf/1/maximum", carbon.MAX_G_PER_KWH),
         ("EstimateRequest/properties/electricity_price/maximum", carbon.MAX_ELECTRICITY_PRICE),
         ("EstimateRequest/properties/pue/maximum", carbon.MAX_PUE),

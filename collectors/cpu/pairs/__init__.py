@@ -1,0 +1,1 @@
+"""Kernels beside each other on two cores of this machine: how much longer each takes than alone"""

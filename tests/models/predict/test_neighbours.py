@@ -1,0 +1,108 @@
+"""Kernels beside each other: the law's shape, bounds on a GPU, and what does not fit."""
+
+from __future__ import annotations
+
+import kernelcast
+import numpy as np
+import pytest
+from kernelcast.features.device import catalogue
+from kernelcast.features.errors import SpecError
+from kernelcast.features.kernel import KernelSpec
+from kernelcast.models.predict.neighbours import Colocation, beside_each_other, check_fit, law, memory_want
+
+CPU, GPU = "amd-epyc-7003-vm-2c", "nvidia-h100-sxm-80gb"
+LARGE = KernelSpec.of("copy", "fp32", rows=2048, cols=2048, threads=1)
+SMALL = KernelSpec.of("softmax", "fp32", rows=16, cols=64, threads=1)
+
+
+def beside(device: str, *specs: KernelSpec, coverage: float = 0.9) -> Colocation:
+    alone = kernelcast.load().predict(specs, [device] * len(specs), coverage=coverage)
+    return beside_each_other(specs, alone, catalogue().get(device))
+
+
+def test_the_law_is_of_a_device_with_a_source_and_leaves_small_kernels_alone() -> None:
+    numbers = law()
+    assert catalogue().get(numbers.device).kind == "cpu"
+    assert numbers.source
+    place = catalogue().get(numbers.device)
+    sizes = np.geomspace(1e3, 1e9, 50)
+    slower = numbers.log_slowdown(memory_want(sizes, 1e10, place), memory_want(1e9, 1e10, place))
+    assert (np.diff(slower) >= 0).all()
+    assert slower[0] < 1e-3
+    assert memory_want(1e12, 1e15, place) == 1
+    assert numbers.log_slowdown(1.0, 1.0) == numbers.strength
+
+
+def test_both_take_longer_and_intervals_hold_their_values() -> None:
+    result = beside(CPU, LARGE, LARGE)
+    for item in result.kernels:
+        assert item.slowdown is not None
+        assert item.latency_s is not None
+        assert 1.02 < item.slowdown.value < 1.6
+        assert item.latency_s.value == pytest.approx(item.alone.latency_s.value * item.slowdown.value)
+        assert 1 <= item.slowdown.lower <= item.slowdown.value < item.slowdown.upper
+        assert item.alone.latency_s.lower <= item.latency_s.lower * 1.001
+        assert item.latency_s.upper > item.alone.latency_s.upper
+    assert (result.method, result.source, result.notes) == ("law", law().source, ())
+    assert result.all_shortest_s <= result.kernels[0].latency_s.value <= result.all_longest_s  # type: ignore[union-attr]
+
+
+def test_two_streams_are_slowed_as_the_bandwidths_of_the_device_say() -> None:
+    # A measure of its own: what a stream gets on one core, and two streams on both.
+    measured = {name: fact.value for name, fact in catalogue().get(CPU).measured.items()}
+    expected = 2 * measured["bandwidth_dram_b_per_s_1t"] / measured["bandwidth_dram_b_per_s"]
+    slowdown = beside(CPU, LARGE, LARGE).kernels[0].slowdown
+    assert slowdown is not None
+    assert slowdown.value == pytest.approx(expected, rel=0.12)
+
+
+def test_a_small_kernel_neither_disturbs_nor_is_disturbed() -> None:
+    for item in beside(CPU, LARGE, SMALL).kernels:
+        assert item.slowdown is not None
+        assert item.slowdown.value < 1.001
+
+
+def test_other_cpus_threads_and_numbers_of_kernels_are_said_and_have_wider_intervals() -> None:
+    here, there = beside(CPU, LARGE, LARGE), beside("amd-epyc-7713", LARGE, LARGE)
+    (item, *_), (other, *_) = here.kernels, there.kernels
+    assert item.slowdown is not None
+    assert other.slowdown is not None
+    # A core of 64 asks for a small share of their memory.
+    assert 1 < other.slowdown.value < item.slowdown.value
+    assert other.slowdown.upper / other.slowdown.value > 1.08
+    assert CPU in there.notes[0]
+    more = beside("amd-epyc-7713", LARGE, LARGE, KernelSpec.of("copy", "fp32", rows=2048, cols=2048, threads=4))
+    assert "one thread each" in more.notes[1]
+    assert more.kernels[0].slowdown.value > other.slowdown.value  # type: ignore[union-attr]
+
+
+def test_a_gpu_has_bounds_and_says_so() -> None:
+    plain = [KernelSpec.of("copy", "fp32", rows=2048, cols=2048), KernelSpec.of("gemm", "bf16", m=512, n=512, k=512)]
+    result = beside(GPU, *plain)
+    first, second = result.kernels
+    assert (result.method, result.source) == ("bounds", None)
+    assert "no kernels were measured beside each other on a GPU" in result.notes[0]
+    assert first.slowdown is first.latency_s is None
+    assert first.shortest_s == first.alone.latency_s.lower
+    assert first.longest_s == first.alone.latency_s.upper + second.alone.latency_s.upper == result.all_longest_s
+    assert result.all_shortest_s == max(first.shortest_s, second.shortest_s)
+
+
+@pytest.mark.parametrize(
+    ("specs", "device", "field", "words"),
+    [
+        ([LARGE], CPU, "beside", "at least two"),
+        ([LARGE, KernelSpec.of("copy", "fp32", rows=8, cols=8, threads=2)], CPU, "threads", "3 threads.*2 cores"),
+        ([LARGE, KernelSpec.of("copy", "fp32", rows=8, cols=8)], CPU, "threads", "on all 2 .threads not given"),
+        ([LARGE, KernelSpec.of("copy", "fp32", rows=8, cols=8, threads=1, cache_state="cold")], CPU, "cache_state", "hot"),
+        ([KernelSpec.of("copy", "fp32", rows=2**16, cols=2**17)] * 2, GPU, "sizes", "137 GB together.*80 GB"),
+    ],
+)  # fmt: skip
+def test_kernels_that_do_not_fit_are_refused(specs: list[KernelSpec], device: str, field: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words) as error:
+        beside(device, *specs)
+    assert error.value.field == field
+
+
+def test_two_that_fit_are_not_refused() -> None:
+    check_fit([LARGE, SMALL], catalogue().get(CPU))
