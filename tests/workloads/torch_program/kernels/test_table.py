@@ -44,7 +44,15 @@ def test_every_operator_of_the_table_is_one_of_pytorch() -> None:
         (lambda: torch.ones(8, 16) @ torch.ones(16, 4), "aten.mm", "gpu", "gemm[batch=1,m=8,n=4,k=16]:fp32 device"),
         (lambda: torch.ones(8, 16) @ torch.ones(4, 16).t(), "aten.mm", "gpu", "gemm[batch=1,m=8,n=4,k=16]:fp32 nt device"),
         (
+            lambda: F.linear(torch.ones(8, 16), torch.ones(4, 16), torch.ones(4)), "aten.addmm", "gpu",
+            "gemm[batch=1,m=8,n=4,k=16]:fp32 bias device",
+        ),
+        (
             lambda: F.linear(torch.ones(8, 16), torch.ones(4, 16), torch.ones(4)), "aten.addmm", "cpu",
+            "gemm[batch=1,m=8,n=4,k=16]:fp32 nt device",
+        ),
+        (
+            lambda: torch.addmm(torch.ones(4), torch.ones(8, 16), torch.ones(16, 4)), "aten.addmm", "cpu",
             "gemm[batch=1,m=8,n=4,k=16]:fp32 bias device",
         ),
         (
