@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from accuracy_public import COVERAGE, PUBLIC_GROUPS, PageRow, public_rows
 from kernelcast.api.browse.accuracy import (
@@ -22,6 +23,7 @@ from kernelcast.api.browse.accuracy import (
     AccuracySplit,
     ParityPoints,
     model_hash,
+    read_accuracy,
     write_accuracy,
 )
 from kernelcast.datasets.rows.splits import held_out_region, held_out_shapes
@@ -54,7 +56,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tables", type=Path, help="folder of the public tables; default: the page keeps their rows")
     parser.add_argument("--only", choices=("public",), help="train nothing: the page keeps the own rows")
+    parser.add_argument(
+        "--families", default="", help="own rows of these alone, by commas; page and file keep the others'"
+    )
     options = parser.parse_args(argv)
+    chosen = options.families.split(",") if options.families else shipped_families()
     if options.only and not options.tables:
         parser.error("--only public needs --tables")
     rows: list[PageRow] = []
@@ -64,19 +70,38 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"no TABLES: the rows of these groups stay as they are: {'; '.join(PUBLIC_GROUPS)}", flush=True)
     if not options.only:
         manifest = read_manifest(SHIPPED_MODEL)
-        tables = labelled_tables({family: read_shipped(family) for family in shipped_families()})
+        tables = labelled_tables({family: read_shipped(family) for family in chosen})
         splits, judged = own_rows(tables)
         rows += judged
+        before = read_accuracy(SHIPPED_MODEL)
+        if options.families and before is not None:
+            splits = [_joined(split, before) for split in splits]
         write_accuracy(AccuracyAnswer(model_hash(manifest), manifest["regressor"], splits), SHIPPED_MODEL)
-    PAGE.write_text(page(rows, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page(rows, PAGE.read_text(encoding="utf-8"), families=chosen), encoding="utf-8")
 
 
-def page(rows: Iterable[PageRow], before: str) -> str:
-    """The whole page; a group without rows keeps those it has in the page before."""
+def _joined(split: AccuracySplit, before: AccuracyAnswer) -> AccuracySplit:
+    """A split with what the file had of families that were not judged anew: each trains apart."""
+    judged = {item.family for item in split.slices}
+    (old,) = (each for each in before.splits if each.name == split.name)
+    slices = [*split.slices, *(item for item in old.slices if item.family not in judged)]
+    parity = [*split.parity, *(item for item in old.parity if item.family not in judged)]
+    return msgspec.structs.replace(
+        split, slices=sorted(slices, key=lambda item: item.family), parity=sorted(parity, key=lambda item: item.family)
+    )
+
+
+def page(rows: Iterable[PageRow], before: str, *, families: Sequence[str] = ()) -> str:
+    """The whole page; a group without rows keeps those it has in the page before, one of own rows those of other families."""
     groups: dict[str, list[Sequence[str]]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row.cells)
-    groups = _rows_of(before) | groups
+    old = _rows_of(before)
+    for name in OWN_GROUPS.values():
+        if name in groups:
+            kept = [cells for cells in old.get(name, ()) if cells[0] not in families]
+            groups[name] = sorted([*kept, *groups[name]], key=lambda cells: cells[0])
+    groups = old | groups
     lines = [("" if i else name, *cells) for name in GROUPS for i, cells in enumerate(groups.get(name, ()))]
     table = [HEADER, ["---"] * len(HEADER), *lines]
     return _HEAD + "\n" + "".join("| " + " | ".join(cells) + " |\n" for cells in table)

@@ -3,6 +3,9 @@
 Run `.venv/bin/python benchmarks/pretrained.py TABLES --out MODEL_DIR`; TABLES has a folder per source with a form
 file per family. Rows with a split take part if it is `train`; what else there is stays unseen, to judge the model by
 (`benchmarks/accuracy.py`). Takes about ten minutes on two cores.
+
+Families train apart. `--only embedding,rope --beside models/pretrained/kernels` trains these alone, and takes all others from
+that model, as they would come out again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from kernelcast.datasets.rows.splits import file_sha256
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
 from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
-from kernelcast.models.family_model.artifact import save_artifact
+from kernelcast.models.family_model.artifact import Artifact, load_family, read_manifest, save_artifact
 from kernelcast.models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_tables
 from kernelcast.models.training.training import train
 from llm_ops import TABLES as OPERATOR_FILES
@@ -114,7 +117,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("tables", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--without", help="a device whose rows are left out, to judge how it is answered as a stranger")
+    parser.add_argument("--only", default="", help="families to train, separated by commas; needs --beside")
+    parser.add_argument("--beside", type=Path, help="the model whose other families are kept")
     options = parser.parse_args(argv)
+    if bool(options.only) != bool(options.beside):
+        parser.error("--only and --beside go together")
     start = time.monotonic()
     files = [
         path
@@ -145,9 +152,24 @@ def main(argv: Sequence[str] | None = None) -> None:
         ],
         "own_rows": sum(map(len, local)),
     }
-    artifact = train(tables, facts=facts, progress=lambda what, done, total: _say(start, what, done, total))
+    chosen = [rows for rows in tables if not options.only or rows.cases.family.name in options.only.split(",")]
+    artifact = train(chosen, facts=facts, progress=lambda what, done, total: _say(start, what, done, total))
+    if options.beside is not None:
+        artifact = _beside(artifact, options.beside)
     save_artifact(artifact, options.out)
     _say(start, f"{sum(map(len, tables))} rows, saved in {options.out}", len(tables), len(tables))
+
+
+def _beside(trained: Artifact, directory: Path) -> Artifact:
+    """A model of the families of both; those trained without power have it from what the other knows of its own."""
+    manifest = read_manifest(directory)
+    families = {name: load_family(directory, manifest, name) for name in manifest["families"]}
+    donor = next(family for family in families.values() if family.utilisation is not None)
+    unmeasured = {target: donor.targets[target] for target in ("power", "energy")}
+    for name, family in trained.families.items():
+        powered = {"utilisation": donor.utilisation, "targets": {**family.targets, **unmeasured}}
+        families[name] = family if "power" in family.targets else replace(family, **powered)  # type: ignore[arg-type]
+    return replace(trained, families={name: families[name] for name in sorted(families)})
 
 
 def source_folder(tables: Path, source: str) -> Path:

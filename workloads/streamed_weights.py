@@ -8,20 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
 from ..features.batch.cases import Cases, Floats
 from ..features.cost.bounds import Counts, counts
 from ..features.device import Device
+from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.family_model.device_transfer import STREAM_SHARES
-from ..models.predict.prediction import Interval, Prediction
+from ..models.predict.prediction import Interval, Prediction, Predictor
+
+_BEYOND_CACHES = 4
+"""How many times the last cache a stream is long that is to show what memory delivers."""
+
+_COLUMNS = 1024
 
 
 def streamed(
     specs: Sequence[KernelSpec], runs: Sequence[int], predictions: Sequence[Prediction], device: Device,
-    read_b: Floats | None = None,
+    read_b: Floats | None = None, rate_b_per_s: Interval | None = None,
 ) -> list[Prediction]:  # fmt: skip
     """Predictions of single kernels as parts of a model whose every run of a kernel has weights of its own.
 
@@ -31,15 +38,46 @@ def streamed(
         predictions: What one run of each costs by itself.
         device: Where they run.
         read_b: Their `weights_b`, where that is known already; shape `(n,)`.
+        rate_b_per_s: What memory delivers, see `cpu_stream`; None: a share of the data sheet's bandwidth, as GPUs' streams do.
     """
     read_b = weights_b(specs, device) if read_b is None else read_b
     if float(read_b @ np.array(runs, dtype=np.float64)) <= device.last_level_cache_b:
         return list(predictions)
     times_s = read_b / device.required("memory_bandwidth_b_per_s")
+    if rate_b_per_s is None:
+        shares = STREAM_SHARES
+    else:
+        ends = (rate_b_per_s.lower, rate_b_per_s.value, rate_b_per_s.upper)
+        shares = tuple(end / device.required("memory_bandwidth_b_per_s") for end in ends)
     return [
-        _with_floor(prediction, time_s) if time_s > prediction.breakdown["dram"] else prediction
+        _with_floor(prediction, time_s, shares)
+        if time_s > prediction.breakdown["dram"] or (time_s and rate_b_per_s is not None) else prediction
         for prediction, time_s in zip(predictions, times_s.tolist(), strict=True)
-    ]
+    ]  # fmt: skip
+
+
+def cpu_stream(predictor: Predictor, device: Device, threads: int | None) -> Interval | None:
+    """Bytes a second that memory delivers to threads of a CPU, as long sums of two vectors were measured there.
+
+    A few cores cannot ask for all that memory has, and a virtual machine's share of it is on no data sheet. None on a GPU and
+    on a CPU that was not measured.
+    """
+    if device.kind != "cpu":
+        return None
+    rows = ceil(_BEYOND_CACHES * device.last_level_cache_b / (3 * 4 * _COLUMNS))
+    spec = KernelSpec.of("elementwise", "fp32", variant="add", rows=rows, cols=_COLUMNS, threads=threads)
+    try:
+        (answer,) = predictor.predict([spec], [device.name])
+    except SpecError as error:
+        if error.field != "family":
+            raise
+        # A model of a few families may not know this one.
+        return None
+    if answer.regime not in ("seen", "adapted"):
+        return None
+    read_b = 3.0 * 4 * rows * _COLUMNS
+    time = answer.latency_s
+    return Interval(read_b / time.value, read_b / time.upper, read_b / time.lower)
 
 
 def weights_b(specs: Sequence[KernelSpec], device: Device) -> Floats:
@@ -63,16 +101,16 @@ def _has_weights(spec: KernelSpec) -> bool:
     )
 
 
-def _with_floor(prediction: Prediction, time_s: float) -> Prediction:
-    """A prediction that takes no less than `time_s` at the share of memory's peak that streams reach; power stays."""
+def _with_floor(prediction: Prediction, time_s: float, shares: tuple[float, ...]) -> Prediction:
+    """A prediction that takes no less than `time_s` at the shares of memory's peak that streams reach; power stays."""
     before = prediction.latency_s
-    longest, usual, shortest = (time_s / share for share in STREAM_SHARES)
+    longest, usual, shortest = (time_s / share for share in shares)
     latency = Interval(max(before.value, usual), max(before.lower, shortest), max(before.upper, longest))
     energy = prediction.energy_j
     if energy is not None:
         ends = ("value", "lower", "upper")
         energy = Interval(*(getattr(energy, end) * getattr(latency, end) / getattr(before, end) for end in ends))
-    breakdown = {**prediction.breakdown, "dram": time_s}
+    breakdown = {**prediction.breakdown, "dram": max(time_s, prediction.breakdown["dram"])}
     return replace(
         prediction,
         latency_s=latency,

@@ -34,7 +34,7 @@ from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.predict.named_impl import check_specs
 from ..models.predict.prediction import Interval, Prediction, Predictor
-from .streamed_weights import streamed
+from .streamed_weights import cpu_stream, streamed
 
 MAX_COUNT = 10**9
 """Most runs of one kernel in a model: beyond any real one, so that a size in the wrong place is noticed."""
@@ -394,5 +394,7 @@ def predict_whole(
         specs = [replace(spec, timing=spec.timing or "device") for spec in specs]
     check_specs(predictor, specs)
     predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
-    predictions = streamed(specs, [kernel.count for kernel in kernels], predictions, predictor.devices.get(device))
+    on = predictor.devices.get(device)
+    rate_b_per_s = cpu_stream(predictor, on, specs[0].threads)
+    predictions = streamed(specs, [kernel.count for kernel in kernels], predictions, on, rate_b_per_s=rate_b_per_s)
     return compose(kernels, predictions, launch_s=launch_s)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import kernelcast
 import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predict.prediction import Interval, Prediction
-from kernelcast.workloads.streamed_weights import streamed
+from kernelcast.models.predict.predictor import ArtifactPredictor
+from kernelcast.workloads.streamed_weights import cpu_stream, streamed
+from kernelcast.workloads.whole_model import Kernel, predict_whole
 
 L40S = catalogue().get("nvidia-l40s")
 SIDE = 4096
 WEIGHTS_S = SIDE * SIDE * 2 / L40S.required("memory_bandwidth_b_per_s")
 """Time to read the weights of `product` from memory."""
+
+
+@pytest.fixture(scope="module")
+def predictor() -> ArtifactPredictor:
+    return kernelcast.load()
 
 
 def product(m: int, batch: int = 1) -> KernelSpec:
@@ -81,3 +89,35 @@ def test_activations_count_as_no_weights() -> None:
     assert batched == cached
     assert written == cached
     assert read.latency_s.value > cached.latency_s.value
+
+
+ZEN3 = "amd-epyc-7003-vm-2c"
+
+
+def test_a_cpu_streams_what_its_long_vectors_were_measured_to(predictor: ArtifactPredictor) -> None:
+    on = predictor.devices.get(ZEN3)
+    alone, both = (cpu_stream(predictor, on, threads) for threads in (1, 2))
+    assert alone is not None
+    assert both is not None
+    assert alone.lower < alone.value < alone.upper
+    # Measured: 8.4 to 11.9 GB/s on one core and 13.3 to 22.3 on two, of 29.7 in the device file.
+    assert 7e9 < alone.value < 14e9
+    assert alone.value < both.value < on.required("memory_bandwidth_b_per_s")
+
+
+def test_only_a_cpu_that_was_measured_has_a_stream_of_its_own(predictor: ArtifactPredictor) -> None:
+    devices = predictor.devices
+    assert cpu_stream(predictor, devices.get("nvidia-l40s"), None) is None
+    assert cpu_stream(predictor, devices.get("apple-m1-cpu"), None) is None
+
+
+def test_one_core_reads_weights_no_faster_than_it_streams(predictor: ArtifactPredictor) -> None:
+    layer = KernelSpec.of("gemm", "fp32", variant="nt", batch=1, m=1, n=4096, k=4096, threads=1)
+    weights_b = 32 * 4096 * 4096 * 4
+    rate = cpu_stream(predictor, predictor.devices.get(ZEN3), 1)
+    whole = predict_whole(predictor, [Kernel(layer, 32)], ZEN3)
+    assert rate is not None
+    assert whole.latency_s.value >= weights_b / rate.value * (1 - 1e-9)
+    assert whole.latency_s.upper >= weights_b / rate.lower * (1 - 1e-9)
+    # No run can beat what the whole memory delivers, which more cores may ask for.
+    assert whole.bound_s < 0.6 * whole.latency_s.value

@@ -14,7 +14,7 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.named_impl import check_name
 from ...models.predict.prediction import Interval, Prediction, Predictor
-from ..streamed_weights import streamed, weights_b
+from ..streamed_weights import cpu_stream, streamed, weights_b
 from ..units import checked_price, joules, num_bytes, plain, seconds, watts, with_ends
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
@@ -150,6 +150,8 @@ def estimate_steps(
     formats = formats_of(facts) if formats is None else formats
     listing: Callable[..., Forward] = partial(training_step, recompute=recompute) if training else forward
 
+    rate_b_per_s = cpu_stream(predictor, on, threads)
+
     def run(some: Sequence[Step], formats: Formats, *, unpack: bool = False) -> list[Estimate]:
         runs = [
             listing(facts, step, formats, plan, device=on, impl=impl, threads=threads, fused_attention=fused_attention,
@@ -160,7 +162,7 @@ def estimate_steps(
         by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
         read_b = dict(zip(specs, weights_b(specs, on).tolist(), strict=True))
         return [
-            _estimate(facts, step, formats, plan, on, each, by_spec, read_b, impl, training, recompute)
+            _estimate(facts, step, formats, plan, on, each, by_spec, read_b, rate_b_per_s, impl, training, recompute)
             for step, each in zip(some, runs, strict=True)
         ]
 
@@ -202,12 +204,13 @@ _SLOWER = (
 
 def _estimate(
     facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, on: Device, run: Forward,
-    by_spec: Mapping[KernelSpec, Prediction], read_b: Mapping[KernelSpec, float], impl: str, training: bool, recompute: bool,
+    by_spec: Mapping[KernelSpec, Prediction], read_b: Mapping[KernelSpec, float], rate_b_per_s: Interval | None, impl: str,
+    training: bool, recompute: bool,
 ) -> Estimate:  # fmt: skip
     single = [by_spec[kernel.spec] for kernel in run.kernels]
     parts = streamed(
         [k.spec for k in run.kernels], [k.count for k in run.kernels], single, on,
-        np.array([read_b[kernel.spec] for kernel in run.kernels]),
+        np.array([read_b[kernel.spec] for kernel in run.kernels]), rate_b_per_s,
     )  # fmt: skip
     predictions = [
         _read_as(prediction, run.stand_ins.get(kernel.name))

@@ -13,17 +13,15 @@ from ...features.kernel import KernelSpec
 from ...models.predict.power_cap import rows_under
 from ...models.predict.power_law import PowerSetting
 from ...models.predict.prediction import Interval, Prediction, Predictor
-from ..savings import HOST_CALL_S
 from ..serving.engine.collectives import most_ranks
-from ..streamed_weights import streamed
+from ..streamed_weights import cpu_stream, streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
+from .kernels.host_calls import host_s
 from .kernels.kernel_use import BETWEEN_MACHINES, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
+from .operation import BACKWARD
 from .shares import Leaf, Priced, Share, Shares
-
-HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
-"""The same for a call that only gives another view of a tensor, of the same programs."""
 
 LINK = "link"
 """What binds collectives."""
@@ -128,8 +126,9 @@ def estimate_on(
     unanswered = _unanswered(program, placed, refusals)
     answered = [use for use in counts if use.spec in known]
     parts = streamed(
-        [use.spec for use in answered], [counts[use] for use in answered], [known[use.spec] for use in answered], device
-    )
+        [use.spec for use in answered], [counts[use] for use in answered], [known[use.spec] for use in answered], device,
+        rate_b_per_s=cpu_stream(predictor, device, threads),
+    )  # fmt: skip
     adjusted = {use: _adjusted(part, use, device) for use, part in zip(answered, parts, strict=True)}
     answers = _with_power(_under(_with_power(adjusted, counts), adjusted, device, setting), counts)
     shares = Shares(program, placed, answers)
@@ -137,7 +136,8 @@ def estimate_on(
     whole = None
     latency = power_w = energy_j = idle_share = None
     overlap_s = _overlap_s(program, placed, answers)
-    host = _plus(HOST_CALL_S[device.kind].scaled(program.launches), HOST_VIEW_S.scaled(program.views))
+    trains = any(operation.phase == BACKWARD for operation in program.operations)
+    host = host_s(predictor, device, program.launches, program.views, trains=trains)
     if not unanswered:
         kernels = [Kernel(use.spec, min(counts[use], MAX_COUNT)) for use in answers]
         whole = compose(kernels, list(answers.values()))

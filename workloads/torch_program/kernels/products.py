@@ -25,11 +25,12 @@ def _gemm(
     elif kind == "gpu" and dtype in _HALF:
         # Most rows of half precision are layers of inference engines, x·Wᵀ with the bias behind it: the plain variant.
         variant = ""
-    elif bias:
+    elif bias and kind == "gpu":
         variant = "bias"
     else:
+        # On a CPU the layout decides, most of all where a dtype has no instructions; a bias costs a pass over its row.
         variant = ("t" if _is_transposed(a) else "n") + ("t" if _is_transposed(b) else "n")
-        variant = "" if variant == "nn" else variant
+        variant = ("bias" if bias else "") if variant == "nn" else variant
     spec = KernelSpec.of("gemm", dtype, variant=variant, timing="device", batch=batch, m=m, n=n, k=k)
     return [KernelUse(spec)]
 

@@ -88,7 +88,8 @@ OPERATORS: Mapping[str, Costing] = {
         traffic.copy,
     ),
     **_all("embedding", traffic.embedding),
-    **_all("index index_select gather take _unsafe_index", traffic.gather),
+    **_all("index_select", traffic.select_rows),
+    **_all("index gather take _unsafe_index", traffic.gather),
     **_all("embedding_dense_backward", traffic.embedding_backward),
     **_all(
         "scatter scatter_add scatter_reduce index_add index_put index_copy index_fill masked_scatter "

@@ -259,6 +259,15 @@ def embedding(operation: Operation, kind: str) -> Uses:
     return _embedding(weight, index.numel, weight.shape[0], "", moved)
 
 
+def select_rows(operation: Operation, kind: str) -> Uses:
+    """`index_select`: of the first dimension it is an embedding, which calls it; of another one a gather."""
+    named, moved = operation.arguments, gather(operation, kind)
+    table, index = named["self"], named["index"]
+    if named["dim"] or len(table.shape) != 2:
+        return moved
+    return _embedding(table, index.numel, table.shape[0], "", moved)
+
+
 def _embedding(rows: TensorInfo, tokens: int, vocabulary: int, variant: str, otherwise: Uses) -> Uses:
     if not otherwise or rows.kernel_dtype not in FLOATS:
         return otherwise

@@ -44,7 +44,15 @@ def test_every_operator_of_the_table_is_one_of_pytorch() -> None:
         (lambda: torch.ones(8, 16) @ torch.ones(16, 4), "aten.mm", "gpu", "gemm[batch=1,m=8,n=4,k=16]:fp32 device"),
         (lambda: torch.ones(8, 16) @ torch.ones(4, 16).t(), "aten.mm", "gpu", "gemm[batch=1,m=8,n=4,k=16]:fp32 nt device"),
         (
+            lambda: F.linear(torch.ones(8, 16), torch.ones(4, 16), torch.ones(4)), "aten.addmm", "gpu",
+            "gemm[batch=1,m=8,n=4,k=16]:fp32 bias device",
+        ),
+        (
             lambda: F.linear(torch.ones(8, 16), torch.ones(4, 16), torch.ones(4)), "aten.addmm", "cpu",
+            "gemm[batch=1,m=8,n=4,k=16]:fp32 nt device",
+        ),
+        (
+            lambda: torch.addmm(torch.ones(4), torch.ones(8, 16), torch.ones(16, 4)), "aten.addmm", "cpu",
             "gemm[batch=1,m=8,n=4,k=16]:fp32 bias device",
         ),
         (
@@ -58,6 +66,10 @@ def test_every_operator_of_the_table_is_one_of_pytorch() -> None:
         (
             lambda: F.conv2d(torch.ones(2, 3, 32, 32), torch.ones(8, 3, 3, 3), stride=2, padding=1), "aten.convolution", "gpu",
             "conv2d[batch=2,in_channels=3,out_channels=8,height=32,width=32,kernel=3,stride=2,padding=1]:fp32 device",
+        ),
+        (
+            lambda: torch.ones(50, 16).index_select(0, torch.zeros(8, dtype=torch.int64)), "aten.index_select", "cpu",
+            "embedding[tokens=8,vocabulary=50,cols=16]:fp32 device",
         ),
         (lambda: torch.softmax(torch.ones(4, 6, 10), -1), "aten._softmax", "gpu", "softmax[rows=24,cols=10]:fp32 device"),
         (
@@ -154,7 +166,7 @@ def test_convolutions_of_every_kind_have_their_arithmetic(
             lambda: F.embedding(torch.ones(5, 3, dtype=torch.int64), torch.ones(1000, 64)), "aten.embedding",
             2 * 15 * 64 * 4 + 15 * 8,
         ),
-        (lambda: torch.ones(10, 64).index_select(0, torch.ones(9, dtype=torch.int64)), "aten.index_select", 2 * 9 * 256 + 72),
+        (lambda: torch.ones(64, 10).index_select(1, torch.ones(9, dtype=torch.int64)), "aten.index_select", 2 * 9 * 256 + 72),
         (lambda: torch.cat([torch.ones(4, 8), torch.ones(2, 8)]), "aten.cat", 2 * 6 * 8 * 4),
         (lambda: torch.ones(64, 64).to(torch.bfloat16), "aten._to_copy", 64 * 64 * 6),
         (lambda: torch.ones(64, 64) > 0, "aten.gt", 64 * 64 * 5),
