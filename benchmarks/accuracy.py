@@ -91,14 +91,14 @@ def _joined(split: AccuracySplit, before: AccuracyAnswer) -> AccuracySplit:
     )
 
 
-def page(rows: Iterable[PageRow], before: str, *, families: Sequence[str] = ()) -> str:
+def page(rows: Iterable[PageRow], before: str, *, families: Sequence[str] | None = None) -> str:
     """The whole page; a group without rows keeps those it has in the page before, one of own rows those of other families."""
     groups: dict[str, list[Sequence[str]]] = {}
     for row in rows:
         groups.setdefault(row.group, []).append(row.cells)
     old = _rows_of(before)
     for name in OWN_GROUPS.values():
-        if name in groups:
+        if name in groups and families is not None:
             kept = [cells for cells in old.get(name, ()) if cells[0] not in families]
             groups[name] = sorted([*kept, *groups[name]], key=lambda cells: cells[0])
     groups = old | groups

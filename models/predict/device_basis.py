@@ -120,7 +120,9 @@ def device_basis(predictor: ArtifactPredictor, device: Device) -> list[Basis]:
     """
     every: list[Basis] = []
     for family, known in families().items():
-        if family in predictor.families:
+        kinds = predictor.manifest["families"].get(family, {}).get("kinds", ())
+        # Where no device of the kind was measured, a law answers for the families that have one.
+        if family in predictor.families and (device.kind in kinds or not known.launches):
             every += _of_family(predictor, family, device)
         else:
             has_power = predictor.utilisation is not None and device.kind == POWERED_KIND

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import urllib.request
 
@@ -189,7 +191,10 @@ def test_the_page_is_self_contained_under_a_strict_policy(client):
     assert any(link.endswith(".js") for link in linked)
     assert any(link.endswith(".css") for link in linked)
     assert "style=" not in page.text
-    assert not re.search(r"<script(?![^>]*src=)", page.text)
+    inline = re.findall(r"<script>(.*?)</script>", page.text, flags=re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inline]
+    assert all(f"'sha256-{known}'" in policy for known in hashes)
+    assert len(inline) == len(re.findall(r"<script(?![^>]*src=)", page.text))
     for path in linked:
         assert not path.startswith(("http", "//", "/"))
         answer = client.request("GET", "/" + path, follow_redirects=True)

@@ -102,7 +102,7 @@ def test_candidates_are_the_rows_of_a_table_whatever_they_were_measured_on(sugge
         (("--out", "cases.txt"), "must end in .csv or .parquet"),
         (("--out", "nowhere/cases.csv"), "does not exist"),
         (("--candidates", "none.csv"), "cannot read none.csv"),
-        (("--device", "t5"), "no device 't5'"),
+        (("--device", "t5"), "this command answers for one device, and --device is there 2 times"),
         (("--model", "none"), "none is no model"),
     ],
 )
@@ -112,3 +112,4 @@ def test_bad_input_is_one_clear_sentence(suggest, words, said):
 
 def test_a_device_must_be_named(run):
     assert "--device" in run("suggest").error
+    assert "no device 't5'" in run("suggest", "--device", "t5").error
