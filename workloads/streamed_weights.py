@@ -45,7 +45,7 @@ def streamed(
         return list(predictions)
     times_s = read_b / device.required("memory_bandwidth_b_per_s")
     if rate_b_per_s is None:
-        shares = STREAM_SHARES
+        shares: tuple[float, ...] = STREAM_SHARES
     else:
         ends = (rate_b_per_s.lower, rate_b_per_s.value, rate_b_per_s.upper)
         shares = tuple(end / device.required("memory_bandwidth_b_per_s") for end in ends)
