@@ -44,13 +44,12 @@ def measure_pairs(
         cores = two_cores()
         stored, facts = read_pairs(out) if out.exists() else ([], {})
         rows = {row.key: row for row in stored}
-        before, until = len(rows), time.monotonic() + 60 * minutes
-        block, saved = f"pairs-{len(facts)}", time.monotonic()
+        before, block = len(rows), f"pairs-{len(facts)}"
         facts[block] = {**machine_facts(name), **state_facts(), "seed": seed, "cores_used": list(cores)}
         with PairBench(name, cores) as bench, console.progress_bar() as show:
+            saved = time.monotonic()
+            until = saved + 60 * minutes
             for a, b in pairs(pool(wanted, seed=seed), seed):
-                if time.monotonic() > until:
-                    break
                 if (name, a.case_id, b.case_id) in rows:
                     continue
                 row = bench.measure(a, b)
@@ -60,6 +59,8 @@ def measure_pairs(
                 if time.monotonic() - saved > _SAVE_S:
                     write_pairs(out, list(rows.values()), facts)
                     saved = time.monotonic()
+                if left_s == 0.0:
+                    break
         write_pairs(out, list(rows.values()), facts)
     good = sum(row.status == "ok" for row in rows.values())
     if as_json:

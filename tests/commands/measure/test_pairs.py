@@ -49,5 +49,6 @@ def test_pairs_are_measured_and_added_to_a_file(run: Any, tmp_path: Path) -> Non
     second = json.loads(run(*question, "--json").out)
     assert second["pairs"] == first["pairs"] + second["new"]
     rows, facts = read_pairs(out)
-    assert {row.status for row in rows} <= {"ok", "unsupported"}
+    # On a busy machine a pair may have no clean time; it then says why.
+    assert all(row.message for row in rows if row.status != "ok")
     assert len(facts) == 2
