@@ -56,7 +56,7 @@ def streamed(
     ]  # fmt: skip
 
 
-def cpu_stream(predictor: Predictor, device: Device, threads: int | None) -> Interval | None:
+def cpu_stream(predictor: Predictor, device: Device, threads: int | None, coverage: float = 0.9) -> Interval | None:
     """Bytes a second that memory delivers to threads of a CPU, as long sums of two vectors were measured there.
 
     A few cores cannot ask for all that memory has, and a virtual machine's share of it is on no data sheet. None on a GPU and
@@ -66,18 +66,23 @@ def cpu_stream(predictor: Predictor, device: Device, threads: int | None) -> Int
         return None
     rows = ceil(_BEYOND_CACHES * device.last_level_cache_b / (3 * 4 * _COLUMNS))
     spec = KernelSpec.of("elementwise", "fp32", variant="add", rows=rows, cols=_COLUMNS, threads=threads)
-    try:
-        (answer,) = predictor.predict([spec], [device.name])
-    except SpecError as error:
-        if error.field != "family":
-            raise
-        # A model of a few families may not know this one.
-        return None
-    if answer.regime not in ("seen", "adapted"):
+    answer = answer_on(predictor, spec, device, coverage)
+    if answer is None or answer.regime not in ("seen", "adapted"):
         return None
     read_b = 3.0 * 4 * rows * _COLUMNS
     time = answer.latency_s
     return Interval(read_b / time.value, read_b / time.upper, read_b / time.lower)
+
+
+def answer_on(predictor: Predictor, spec: KernelSpec, device: Device, coverage: float = 0.9) -> Prediction | None:
+    """What one kernel costs on a device; None where the model does not know its family."""
+    try:
+        (answer,) = predictor.predict([spec], [device.name], coverage=coverage)
+    except SpecError as error:
+        if error.field != "family":
+            raise
+        return None
+    return answer
 
 
 def weights_b(specs: Sequence[KernelSpec], device: Device) -> Floats:

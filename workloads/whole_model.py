@@ -383,8 +383,7 @@ def predict_whole(
         device: its name in the catalogue.
         coverage: share of cases the intervals are to contain.
         launch_s: seconds between two kernels, see `compose`.
-        queued: work is queued ahead of the device, which hides launches: kernels whose timing is not given take the time on the
-            device alone.
+        queued: work waits for the device, which hides launches: kernels without a timing take the time on the device alone.
 
     Raises:
         SpecError: there are no kernels, or the model cannot predict one of them.
@@ -395,6 +394,7 @@ def predict_whole(
     check_specs(predictor, specs)
     predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
     on = predictor.devices.get(device)
-    rate_b_per_s = cpu_stream(predictor, on, specs[0].threads)
+    threads = {spec.threads for spec in specs}
+    rate_b_per_s = cpu_stream(predictor, on, threads.pop() if len(threads) == 1 else None, coverage)
     predictions = streamed(specs, [kernel.count for kernel in kernels], predictions, on, rate_b_per_s=rate_b_per_s)
     return compose(kernels, predictions, launch_s=launch_s)

@@ -140,7 +140,7 @@ class Electricity:
     def footprint(self, energy_j: Interval | None, times: float = 1.0) -> Footprint:
         """What so many times an energy of the devices emits and costs; None is unknown."""
         grid, price = self.grid, self.price_per_kwh
-        meter_kwh = None if energy_j is None else energy_j.scaled(times * self.pue / J_PER_KWH)
+        meter_kwh = None if energy_j is None else energy_j.scaled(self._meter_kwh_per_j(times))
         return Footprint(
             None if meter_kwh is None or grid is None else meter_kwh.scaled(grid.g_per_kwh),
             None if meter_kwh is None or price is None else meter_kwh.scaled(price),
@@ -150,7 +150,11 @@ class Electricity:
 
     def carbon_g(self, energy_j: float, times: float = 1.0) -> float | None:
         """Grams of CO2e of so many times an energy of the devices; None without a grid."""
-        return None if self.grid is None else times * self.pue * energy_j / J_PER_KWH * self.grid.g_per_kwh
+        return None if self.grid is None else energy_j * self._meter_kwh_per_j(times) * self.grid.g_per_kwh
+
+    def _meter_kwh_per_j(self, times: float) -> float:
+        """Kilowatt-hours of so many joules of the devices at the meter of the data centre."""
+        return times * self.pue / J_PER_KWH
 
 
 def read_electricity(grid: Any = None, electricity_price: Any = None, pue: Any = None) -> Electricity | None:

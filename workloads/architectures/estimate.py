@@ -149,8 +149,7 @@ def estimate_steps(
         raise SpecError("only a step that trains keeps activations; give recompute with train", field="recompute")
     formats = formats_of(facts) if formats is None else formats
     listing: Callable[..., Forward] = partial(training_step, recompute=recompute) if training else forward
-
-    rate_b_per_s = cpu_stream(predictor, on, threads)
+    rate_b_per_s = cpu_stream(predictor, on, threads, coverage)
 
     def run(some: Sequence[Step], formats: Formats, *, unpack: bool = False) -> list[Estimate]:
         runs = [

@@ -16,7 +16,7 @@ from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..serving.engine.collectives import most_ranks
 from ..streamed_weights import cpu_stream, streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
-from .kernels.host_calls import host_s
+from .kernels.host_calls import host_s, plus
 from .kernels.kernel_use import BETWEEN_MACHINES, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
@@ -127,7 +127,7 @@ def estimate_on(
     answered = [use for use in counts if use.spec in known]
     parts = streamed(
         [use.spec for use in answered], [counts[use] for use in answered], [known[use.spec] for use in answered], device,
-        rate_b_per_s=cpu_stream(predictor, device, threads),
+        rate_b_per_s=cpu_stream(predictor, device, threads, coverage),
     )  # fmt: skip
     adjusted = {use: _adjusted(part, use, device) for use, part in zip(answered, parts, strict=True)}
     answers = _with_power(_under(_with_power(adjusted, counts), adjusted, device, setting), counts)
@@ -143,7 +143,7 @@ def estimate_on(
         whole = compose(kernels, list(answers.values()))
         alone = _overlapped(_with_tail(whole.latency_s, answers, counts), overlap_s)
         # A CPU runs its own calls; a GPU works on what was launched while the host goes on.
-        latency = _plus(alone, host) if is_cpu else _longer(alone, host)
+        latency = plus(alone, host) if is_cpu else _longer(alone, host)
         gaps_s = latency.value - alone.value
         idle_share = 0.0 if is_cpu else gaps_s / latency.value
         whole = compose(kernels, list(answers.values()), launch_s=gaps_s / program.launches)
@@ -153,8 +153,8 @@ def estimate_on(
             limit_w = own_w if setting is None else setting.power_limit_w or own_w
             # What waits for links draws little: of what overlaps the kernels' energy is all.
             alone_j = whole.energy_j.scaled(1 - overlap_s / shares.total_s)
-            energy_j = _plus(alone_j, idle_w.scaled(gaps_s))
-            drawn_w = _plus(whole.power_w, idle_w.scaled(gaps_s / latency.value))
+            energy_j = plus(alone_j, idle_w.scaled(gaps_s))
+            drawn_w = plus(whole.power_w, idle_w.scaled(gaps_s / latency.value))
             power_w = Interval(*(min(end, limit_w) for end in _ends(drawn_w)))
     return DeviceEstimate(
         device=device.name, title=device.title, latency_s=latency,
@@ -211,10 +211,6 @@ def _surer(others: Sequence[KernelUse], use: KernelUse, known: Mapping[KernelSpe
     if is_measured(use):
         return False
     return all(map(is_measured, others)) or log_width(use) > _FAR_WIDER * max(map(log_width, others))
-
-
-def _plus(a: Interval, b: Interval) -> Interval:
-    return Interval(*(x + y for x, y in zip(_ends(a), _ends(b), strict=True)))
 
 
 def _longer(a: Interval, b: Interval) -> Interval:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ....features.device import Device
-from ....features.errors import SpecError
 from ....features.kernel import KernelSpec
 from ....models.predict.prediction import Interval, Predictor
 from ...savings import HOST_CALL_S
+from ...streamed_weights import answer_on
 
 HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
 """The same as `HOST_CALL_S` for a call that only gives another view of a tensor, of the same programs."""
@@ -32,22 +32,18 @@ def host_s(predictor: Predictor, device: Device, launches: int, views: int, *, t
         views: calls that only gave another view of a tensor.
         trains: whether there is a backward pass.
     """
-    calls = _sum(HOST_CALL_S[device.kind].scaled(launches), HOST_VIEW_S.scaled(views))
+    calls = plus(HOST_CALL_S[device.kind].scaled(launches), HOST_VIEW_S.scaled(views))
     if device.kind != "cpu":
         return calls
-    return (_sum(calls, _BACKWARD_S) if trains else calls).scaled(_slowness(predictor, device))
+    return (plus(calls, _BACKWARD_S) if trains else calls).scaled(_slowness(predictor, device))
 
 
 def _slowness(predictor: Predictor, device: Device) -> float:
     """How many times as long a CPU takes for a tiny kernel as the one that the constants are of; 1 where copies are unknown."""
-    try:
-        (answer,) = predictor.predict([_TINY], [device.name])
-    except SpecError as error:
-        if error.field != "family":
-            raise
-        return 1.0
-    return answer.latency_s.value / _TINY_S
+    answer = answer_on(predictor, _TINY, device)
+    return 1.0 if answer is None else answer.latency_s.value / _TINY_S
 
 
-def _sum(a: Interval, b: Interval) -> Interval:
+def plus(a: Interval, b: Interval) -> Interval:
+    """A sum whose parts err together: each end is the sum of theirs."""
     return Interval(a.value + b.value, a.lower + b.lower, a.upper + b.upper)

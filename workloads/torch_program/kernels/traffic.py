@@ -263,7 +263,7 @@ def select_rows(operation: Operation, kind: str) -> Uses:
     """`index_select`: of the first dimension it is an embedding, which calls it; of another one a gather."""
     named, moved = operation.arguments, gather(operation, kind)
     table, index = named["self"], named["index"]
-    if named["dim"] or len(table.shape) != 2:
+    if len(table.shape) != 2 or named["dim"] not in (0, -2):
         return moved
     return _embedding(table, index.numel, table.shape[0], "", moved)
 
