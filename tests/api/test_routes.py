@@ -193,6 +193,7 @@ def test_the_page_is_self_contained_under_a_strict_policy(client):
     assert "style=" not in page.text
     inline = re.findall(r"<script>(.*?)</script>", page.text, flags=re.DOTALL)
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in inline]
+    assert len(inline) == 1
     assert all(f"'sha256-{known}'" in policy for known in hashes)
     assert len(inline) == len(re.findall(r"<script(?![^>]*src=)", page.text))
     for path in linked:

@@ -38,6 +38,14 @@ def test_only_the_first_row_of_a_group_names_it() -> None:
     ]
 
 
+def test_own_rows_of_other_families_stay_where_some_are_judged_anew() -> None:
+    before = accuracy.page([*PUBLIC, *OWN], "")
+    new = [replace(row, what="softmax", metrics=replace(METRICS, mean_ape_pct=1.0)) for row in OWN]
+    lines = table(accuracy.page(new, before, families=["softmax"]))
+    assert [line.count("| copy |") for line in lines[3:]] == [1, 0, 1, 0]
+    assert [line.count("| softmax |") for line in lines[3:]] == [0, 1, 0, 1]
+
+
 def test_groups_without_new_rows_keep_theirs() -> None:
     before = accuracy.page([*PUBLIC, *OWN], "")
     assert accuracy.page([], before) == before

@@ -68,7 +68,7 @@ def test_every_operator_of_the_table_is_one_of_pytorch() -> None:
             "conv2d[batch=2,in_channels=3,out_channels=8,height=32,width=32,kernel=3,stride=2,padding=1]:fp32 device",
         ),
         (
-            lambda: torch.ones(50, 16).index_select(0, torch.zeros(8, dtype=torch.int64)), "aten.index_select", "cpu",
+            lambda: torch.ones(50, 16).index_select(-2, torch.zeros(8, dtype=torch.int64)), "aten.index_select", "cpu",
             "embedding[tokens=8,vocabulary=50,cols=16]:fp32 device",
         ),
         (lambda: torch.softmax(torch.ones(4, 6, 10), -1), "aten._softmax", "gpu", "softmax[rows=24,cols=10]:fp32 device"),
