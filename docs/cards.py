@@ -38,8 +38,9 @@ OTHER_CPUS = """
 Latencies of nine families of PyTorch operators on two cores of three other virtual machines, an AMD EPYC 9004 (Zen 4), an AMD
 EPYC 7003 (Zen 3, without bf16 instructions) and a fifth-generation Intel Xeon (Emerald Rapids), fp32 and bf16, with one thread
 and with two, caches hot and cold. Those of the Xeon are ten nights of three minutes and the rows that judge them, those of the
-Zen 3 two adaptations of ten minutes and two campaigns, the second of four families more: embeddings, cross-entropy, fused
-steps of optimisers and rotary positions. A CPU never measured is answered from several with them.
+Zen 3 two adaptations of ten minutes and three campaigns, the second of four families more, embeddings, cross-entropy, fused
+steps of optimisers and rotary positions, the third of another four: latent and linear attention, short convolutions before it,
+and the scaling of activations to short formats. A CPU never measured is answered from several with them.
 """
 
 TILED = """
