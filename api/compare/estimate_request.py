@@ -32,7 +32,9 @@ MAX_CALLS = 2000
 
 SOURCES = ("model", "config", "program")
 COMMON = ("devices", "threads", "coverage", "price_per_hour", *SETTING_FIELDS, *ELECTRICITY_FIELDS)
-OF_MODELS = ("phase", "batch", "length", "context", "source", "recompute", "plan", "dtype", "weights", "kv_dtype", "impl")
+OF_MODELS = (
+    "phase", "batch", "length", "context", "source", "recompute", "plan", "dtype", "weights", "kv_dtype", "impl",
+)  # fmt: skip
 _WANTED = '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "phase": "prefill", "batch": 8, "length": 2048}'
 _PLAN = tuple(item.name for item in fields(ParallelPlan))
 _PATHS: Mapping[str, str] = {

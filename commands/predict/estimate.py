@@ -55,7 +55,7 @@ def estimate(
         int | None, typer.Option(metavar="N", help="Positions of each sequence already in the cache.")
     ] = None,
     source: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens of a sequence that an encoder of text beside a decoder reads.")
+        int | None, typer.Option(metavar="N", help="Tokens that an encoder of text beside a decoder reads.")
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
     weights: Annotated[
