@@ -77,6 +77,7 @@ class ModelFacts:
         architecture: `model_type` of its configuration.
         hidden: Width of the residual stream.
         vocabulary: Rows of the embedding, 0 where there is none.
+        embedding: Columns of the embedding and of a table of positions, None where they are those of the residual stream.
         blocks: Its layers.
         norm: Kind of normalisation.
         dtype: Number format of its activations.
@@ -104,6 +105,7 @@ class ModelFacts:
     blocks: tuple[Block, ...]
     norm: Literal["rmsnorm", "layernorm"]
     dtype: str
+    embedding: int | None = None
     weights: str | None = None
     experts: str | None = None
     generates: bool = True
@@ -214,9 +216,10 @@ class ModelFacts:
             # Layers are of few kinds, spread evenly over the depth.
             share = ceil(self.layers / plan.pp) / self.layers
             layers = Weights(layers.products * share, layers.experts * share, layers.others * share)
-        table = self.vocabulary * self.hidden / plan.tp
+        columns = self.embedding or self.hidden
+        table = self.vocabulary * columns / plan.tp
         copies = 2 if self.generates and not self.tied_embeddings and plan.pp == 1 else 1
-        others = copies * table + (self.positions + self.end_norms * self._norm_rows) * self.hidden
+        others = copies * table + self.positions * columns + self.end_norms * self._norm_rows * self.hidden
         result = layers + Weights(others=others + sum(item.parameters for item in (*self.front, *self.tail)))
         if self.encoder is not None:
             shared = self.encoder.vocabulary * self.hidden / plan.tp

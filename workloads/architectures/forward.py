@@ -107,14 +107,15 @@ def check_step(facts: ModelFacts, step: Step) -> None:
 
 
 def _list_front(kernels: KernelList, facts: ModelFacts) -> None:
+    columns = facts.embedding or facts.hidden
     _list_products(kernels, facts.front)
     if facts.vocabulary:
-        kernels.copy("embedding", facts.hidden, stands_for=_GATHER)
-        kernels.collective("embedding", "all_reduce", kernels.plan.tp, kernels.tokens * facts.hidden)
+        kernels.copy("embedding", columns, stands_for=_GATHER)
+        kernels.collective("embedding", "all_reduce", kernels.plan.tp, kernels.tokens * columns)
     if facts.positions:
-        kernels.elementwise("positions", "add", facts.hidden)
+        kernels.elementwise("positions", "add", columns)
     if facts.vocabulary:
-        kernels.drop(facts.hidden)
+        kernels.drop(columns)
 
 
 def _list_encoder(kernels: KernelList, encoder: ModelFacts) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -11,7 +11,7 @@ from ....features.errors import SpecError, listed
 from ..facts import Block, ModelFacts, Product
 from ..kernel_list import Part
 from ..layers.attention import Attention, DisentangledAttention, WindowAttention
-from ..layers.feed_forward import Convolution, Mlp
+from ..layers.feed_forward import Convolution, Mlp, Shared
 from .decoders import decoder_facts, group_layers, head_attention
 from .fields import MAX_LAYERS, Config, per_head
 
@@ -36,15 +36,61 @@ def _encoder_layers(config: Config, hidden: int) -> Block:
     return Block(config.size("num_hidden_layers", "n_layers", most=MAX_LAYERS), (mixer, network), 2)
 
 
-def read_bert(config: Config, name: str, *, unused: int = 0) -> ModelFacts:
-    """BERT with its pooler, and encoders like it; the first `unused` rows of the table of positions belong to none."""
+def read_bert(
+    config: Config, name: str, *, unused: int = 0, types: int = 2, pooler: bool = True, factored: bool = False
+) -> ModelFacts:
+    """BERT and encoders like it; the first `unused` rows of the table of positions belong to none.
+
+    With `factored` the embedding may be narrower than the layers, as in ELECTRA and ALBERT, whose layers are copies of one.
+    MPNet's layers have biases by relative position in common.
+    """
     hidden = config.size("hidden_size")
     rows = config.size("max_position_embeddings", least=unused + 1)
+    encoded = _encoder_layers(config, hidden)
+    share = config.size("num_hidden_groups", default=encoded.count) / encoded.count
+    if share < 1:
+        encoded = replace(encoded, parts=tuple(Shared(part, share) for part in encoded.parts))
+    blocks: tuple[Block, ...] = (encoded,)
+    mixer, network = encoded.parts
+    buckets = config.size("relative_attention_num_buckets", default=0, least=0)
+    if buckets and isinstance(mixer, Attention):
+        first, later = ((replace(mixer, biases=biases), network) for biases in (buckets, 0))
+        blocks = group_layers([(first, 2), *[(later, 2)] * (encoded.count - 1)])
+    width = config.size("embedding_size", default=hidden) if factored else hidden
+    if width != hidden:
+        front = (Product("embedding_projection", 1, hidden, width, per_position=True),)
+        blocks = (replace(blocks[0], front=front), *blocks[1:])
     return ModelFacts(
         name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=config.size("vocab_size"),
-        blocks=(_encoder_layers(config, hidden),), norm="layernorm", dtype=config.dtype, generates=False,
-        positions=rows + config.size("type_vocab_size", default=2), max_length=rows - unused,
-        tail=(Product("pooler", 1, hidden, hidden),), notes=(_NO_NEXT,),
+        embedding=width, blocks=blocks, norm="layernorm", dtype=config.dtype, generates=False,
+        positions=rows + config.size("type_vocab_size", default=types, least=0), max_length=rows - unused,
+        tail=(Product("pooler", 1, hidden, hidden),) if pooler else (), notes=(_NO_NEXT,),
+    )  # fmt: skip
+
+
+def read_modernbert(config: Config, name: str) -> ModelFacts:
+    """ModernBERT: rotary positions, windows in all layers but every so many-th, gated networks, no biases.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers", most=MAX_LAYERS)
+    heads, every = config.size("num_attention_heads"), config.size("global_attn_every_n_layers", default=3)
+    kinds = config.words("layer_types", layers, ("full_attention", "sliding_attention")) or [
+        "sliding_attention" if index % every else "full_attention" for index in range(layers)
+    ]
+    bias = config.flag("attention_bias", False)
+    mixers: dict[str, Part] = {
+        kind: Attention(
+            heads, heads, per_head(config, hidden, heads), window=window, causal=False, qkv_bias=bias, output_bias=bias
+        )
+        for kind, window in (("full_attention", 0), ("sliding_attention", config.size("local_attention", default=128)))
+    }
+    network = Mlp(config.size("intermediate_size"), True, "gelu", bias=config.flag("mlp_bias", False))
+    return ModelFacts(
+        name=name, architecture="modernbert", hidden=hidden, vocabulary=config.size("vocab_size"),
+        blocks=group_layers(((mixers[kind], network), 2) for kind in kinds), norm="layernorm", dtype=config.dtype,
+        generates=False, end_norms=2, max_length=config.size("max_position_embeddings"), notes=(_NO_NEXT,),
     )  # fmt: skip
 
 
@@ -94,34 +140,35 @@ def _with_encoder(decoder: ModelFacts, blocks: tuple[Block, ...], **others: Any)
     return replace(decoder, encoder=encoder)
 
 
+def _bart(config: Config, name: str, keys: int | None, of_encoder: Mapping[str, Any], **of_decoder: Any) -> ModelFacts:
+    """Both stacks by the names of BART's configuration; the decoder looks at `keys` positions of the encoder."""
+    hidden = config.size("d_model")
+    mixers = [head_attention(config, hidden, "decoder_attention_heads", keys=count) for count in (0, keys)]
+    blocks = (_stack(config, "decoder", *mixers),)
+    decoder = decoder_facts(config, name, hidden, blocks, tied=True, norm="layernorm", **of_decoder)
+    encoded = _stack(config, "encoder", head_attention(config, hidden, "encoder_attention_heads", causal=False))
+    return _with_encoder(decoder, (encoded,), **of_encoder)
+
+
 def read_bart(config: Config, name: str, *, unused: int = 0, end_norms: int = 1) -> ModelFacts:
     """BART and models like it, of which both stacks have a table of positions; its first `unused` rows belong to none."""
-    hidden, length = config.size("d_model"), config.size("max_position_embeddings")
-    own, crossed = (head_attention(config, hidden, "decoder_attention_heads", keys=keys) for keys in (0, None))
-    blocks = (_stack(config, "decoder", own, crossed),)
-    decoder = decoder_facts(config, name, hidden, blocks, tied=True, norm="layernorm", positions=length + unused,
-                            end_norms=end_norms)  # fmt: skip
-    encoded = _stack(config, "encoder", head_attention(config, hidden, "encoder_attention_heads", causal=False))
-    return _with_encoder(decoder, (encoded,))
+    rows = config.size("max_position_embeddings") + unused
+    return _bart(config, name, None, {}, positions=rows, end_norms=end_norms)
 
 
 def read_whisper(config: Config, name: str) -> ModelFacts:
     """Whisper: an encoder of sound behind two convolutions, of which the second halves the positions, and a decoder."""
-    hidden = config.size("d_model")
+    hidden, length = config.size("d_model"), config.size("max_target_positions")
     positions, mels = config.size("max_source_positions"), config.size("num_mel_bins")
     front = (
         Product("convolution_1", 2 * positions, hidden, 3 * mels),
         Product("convolution_2", positions, hidden, 3 * hidden),
     )
-    own, crossed = (head_attention(config, hidden, "decoder_attention_heads", keys=keys) for keys in (0, positions))
-    length = config.size("max_target_positions")
-    decoder = decoder_facts(config, name, hidden, (_stack(config, "decoder", own, crossed),), tied=True, norm="layernorm",
-                            positions=length, max_length=length)  # fmt: skip
-    encoded = _stack(config, "encoder", head_attention(config, hidden, "encoder_attention_heads", causal=False))
-    return _with_encoder(
-        decoder, (encoded,), vocabulary=0, positions=positions, max_length=None, fixed_length=positions, front=front,
-        notes=("the convolutions before the encoder are estimated as products",),
-    )  # fmt: skip
+    of_encoder = {
+        "vocabulary": 0, "positions": positions, "max_length": None, "fixed_length": positions, "front": front,
+        "notes": ("the convolutions before the encoder are estimated as products",),
+    }  # fmt: skip
+    return _bart(config, name, positions, of_encoder, positions=length, max_length=length)
 
 
 def read_t5(config: Config, name: str, *, tables: bool = False) -> ModelFacts:
@@ -137,11 +184,10 @@ def read_t5(config: Config, name: str, *, tables: bool = False) -> ModelFacts:
     network = Mlp(config.size("d_ff"), form != activation, _ACTIVATIONS[activation])
     crossed = Attention(heads, heads, head_dim, rotary=False, keys=None)
 
-    def stack(count: int, *others: Attention, causal: bool) -> tuple[Block, ...]:
-        first, later = (
-            (Attention(heads, heads, head_dim, causal=causal, rotary=False, biases=biases), *others, network)
-            for biases in (rows, rows if tables else 0)
-        )
+    def stack(count: int, *others: Part, causal: bool) -> tuple[Block, ...]:
+        mixer = Attention(heads, heads, head_dim, causal=causal, rotary=False, biases=rows)
+        first: tuple[Part, ...] = (mixer, *others, network)
+        later: tuple[Part, ...] = first if tables else (replace(mixer, biases=0), *others, network)
         return group_layers((later if index else first, len(first)) for index in range(count))
 
     count = config.size("num_decoder_layers", default=layers, most=MAX_LAYERS)

@@ -36,6 +36,7 @@ from .encoders import (
     read_convnext,
     read_deberta,
     read_distilbert,
+    read_modernbert,
     read_swin,
     read_t5,
     read_vit,
@@ -78,6 +79,7 @@ READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
     **{name: partial(read_bart, unused=2) for name in ("bart", "m2m_100", "plbart")},
     **dict.fromkeys(("blenderbot", "blenderbot-small", "pegasus"), read_bart),
     **{name: partial(read_bert, unused=2) for name in ("camembert", "roberta", "xlm-roberta")},
+    "albert": partial(read_bert, factored=True),
     "bamba": read_bamba,
     "bert": read_bert,
     "bloom": read_bloom,
@@ -88,6 +90,7 @@ READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
     "deit": partial(read_vit, tokens=2),
     "dinov2": read_vit,
     "distilbert": read_distilbert,
+    "electra": partial(read_bert, factored=True, pooler=False),
     "falcon": read_falcon,
     "falcon_h1": read_falcon_h1,
     "falcon_mamba": read_mamba,
@@ -105,6 +108,8 @@ READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
     "mamba2": read_mamba2,
     "marian": partial(read_bart, end_norms=0),
     "mbart": partial(read_bart, unused=2, end_norms=2),
+    "modernbert": read_modernbert,
+    "mpnet": partial(read_bert, unused=2, types=0),
     "mpt": read_mpt,
     "mt5": read_t5,
     "nemotron_h": read_nemotron_h,
@@ -152,8 +157,9 @@ _ALWAYS_THERE = frozenset({
 _DROPOUTS = ("hidden_dropout_prob", "resid_pdrop", "hidden_dropout", "residual_dropout", "dropout", "dropout_rate")
 """Fields that say which share of the residual stream training drops; a model has one of them."""
 _DROP = frozenset({
-    "bart", "bert", "blenderbot", "blenderbot-small", "camembert", "deberta-v2", "distilbert", "gpt2", "gpt_bigcode", "hubert",
-    "m2m_100", "marian", "mbart", "mt5", "opt", "pegasus", "plbart", "roberta", "t5", "umt5", "wav2vec2", "xlm-roberta",
+    "bart", "bert", "blenderbot", "blenderbot-small", "camembert", "deberta-v2", "distilbert", "electra", "gpt2", "gpt_bigcode",
+    "hubert", "m2m_100", "marian", "mbart", "mpnet", "mt5", "opt", "pegasus", "plbart", "roberta", "t5", "umt5", "wav2vec2",
+    "xlm-roberta",
 })  # fmt: skip
 """Models that drop some where the field is missing: the defaults of their classes in transformers."""
 

@@ -25,7 +25,7 @@ class Attention:
         heads: Query heads.
         kv_heads: Key and value heads.
         head_dim: Size of one head.
-        window: Sliding window in positions, 0 for none.
+        window: Sliding window in positions, around each where all see each other; 0 for none.
         causal: Whether a position sees only itself and earlier ones, as in a decoder with a cache.
         qkv_bias: Whether the projections of queries, keys and values have a bias.
         output_bias: Whether the output projection has one.
@@ -59,11 +59,11 @@ class Attention:
         """Its part of a kernel's name."""
         return "attention" if self.keys == 0 else "cross_attention"
 
-    def _length(self, own: int) -> int:
+    def _length(self, length: int) -> int:
         """Positions that queries look at: the encoder's, or those of their own sequence."""
         if self.keys is None:
             raise SpecError(SOURCE_MISSING, field="source")
-        return self.keys or own
+        return self.keys or length
 
     def check(self, plan: ParallelPlan) -> None:
         """That the ranks of `tp` divide the heads, and divide the key heads or are a multiple of them.
@@ -138,7 +138,7 @@ class Attention:
         kernels.add(
             "decode" if queries == 1 else "prefill", "attention", kernels.formats.dtype, kv_dtype=kernels.formats.kv,
             variant="" if causal or queries == 1 else "full", batch=group.count, heads=heads, kv_heads=kv_heads, q_len=queries,
-            kv_len=length, head_dim=self.head_dim, window=self.window if causal and self.window < length else 0,
+            kv_len=length, head_dim=self.head_dim, window=self.window if self.window < length else 0,
         )  # fmt: skip
 
     def _attend_unfused(self, kernels: KernelList, group: Sequences, heads: int, length: int) -> None:
@@ -212,9 +212,11 @@ class DisentangledAttention(Attention):
     def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
         """Parameters of a rank, embeddings of relative positions in the first layer."""
         query = self._query_width(plan)
-        own = len(self.terms) if self.projects else 0
+        projections = len(self.terms) if self.projects else 0
         table = (self.rows + 2) * hidden if self.table else 0
-        return Attention.weights(self, hidden, plan) + Weights(own * query * hidden, others=own * query + table)
+        return Attention.weights(self, hidden, plan) + Weights(
+            projections * query * hidden, others=projections * query + table
+        )
 
     def _attend(self, kernels: KernelList, group: Sequences, heads: int, kv_heads: int) -> None:
         del kv_heads

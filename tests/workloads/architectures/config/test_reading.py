@@ -50,7 +50,7 @@ EVERY: dict[str, dict[str, Any]] = {
         "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "phi", "arcee", "cohere", "cohere2",
         "ernie4_5", "exaone", "exaone4", "glm", "glm4", "glm4v_text", "granite", "hunyuan_v1_dense", "nemotron", "olmo",
         "olmo2", "olmo3", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "seed_oss", "smollm3", "stablelm",
-        "camembert", "roberta", "xlm-roberta", "lfm2")},
+        "albert", "camembert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta", "lfm2")},
     **{name: MOE | {"model_type": name} for name in (
         "minimax_m2", "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "dots1", "ernie4_5_moe", "glm4_moe", "glm4v_moe_text",
         "granitemoe", "granitemoeshared", "llama4_text", "olmoe", "phimoe", "qwen3_vl_moe_text", "jamba", "granitemoehybrid",
@@ -233,7 +233,7 @@ def test_malformed_configurations_are_refused_by_field(change: dict[str, Any], f
 
 
 def test_an_unknown_architecture_names_the_nearest_and_all() -> None:
-    with pytest.raises(SpecError, match="nearest: llama; read are arcee, ") as refused:
+    with pytest.raises(SpecError, match="nearest: llama; read are albert, arcee, ") as refused:
         read_facts(LLAMA | {"model_type": "llama5"}, "m")
     assert "kernelcast predict model" in str(refused.value)
 
