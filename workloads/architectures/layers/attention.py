@@ -131,7 +131,8 @@ class Attention:
         length = self._length(group.length)
         causal = self.causal and not self.keys
         if self.biases is not None:
-            kernels.copy("biases", length, rows=heads * queries, stands_for=_BIASES if self.biases else _BIASES_AGAIN)
+            name, stands_for = ("gather_biases", _BIASES) if self.biases else ("biases", _BIASES_AGAIN)
+            kernels.copy(name, length, rows=heads * queries, stands_for=stands_for)
         if not kernels.fused_attention:
             self._attend_unfused(kernels, group, heads, length)
             return

@@ -37,9 +37,9 @@ def sizes(kernels: list[Kernel]) -> list[dict[str, int]]:
     return [dict(kernel.spec.dims) for kernel in kernels]
 
 
-def operations(facts: ModelFacts, step: Step) -> float:
-    """Of products, attention and convolutions, with logits of every position."""
-    kernels = forward(facts, step, BF16, training=True).kernels
+def operations(facts: ModelFacts, step: Step, *, training: bool = True) -> float:
+    """Of products, attention and convolutions; a step that trains has logits of every position, as one of transformers."""
+    kernels = forward(facts, step, BF16, training=training).kernels
     products = sum(
         kernel.count * get_family(kernel.spec.family).flops(View.of(kernel.spec))
         for kernel in kernels
@@ -85,6 +85,12 @@ def test_operations_are_those_that_pytorch_counts(name: str, counted: int) -> No
     assert operations(facts, Step.prefill(2, length)) == pytest.approx(counted, rel=0.002)
 
 
+@pytest.mark.parametrize(("name", "counted"), [("google-t5/t5-base", 505749504), ("facebook/bart-base", 357940224)])
+def test_operations_of_a_token_behind_others(name: str, counted: int) -> None:
+    """Likewise of two sequences with 16 positions of their own and 128 of the encoder in the cache."""
+    assert operations(public(name).with_source(128), Step.decode(2, 16), training=False) == counted
+
+
 def test_a_decoder_looks_at_what_its_encoder_read() -> None:
     facts = public("google-t5/t5-base").with_source(512)
     first, later = listed(facts, Step.prefill(8, 1)), listed(facts, Step.decode(8, 63))
@@ -108,7 +114,9 @@ def test_biases_by_relative_position_are_read_in_every_layer_of_their_own_sequen
     facts = public("google-t5/t5-base").with_source(512)
     kernels = listed(facts, Step.prefill(8, 4))
     (biases,) = kernels["encoder.attention.biases"]
-    assert (biases.count, sizes([biases])) == (12, [{"rows": 12 * 512, "cols": 512}])
+    assert (biases.count, sizes([biases])) == (11, [{"rows": 12 * 512, "cols": 512}])
+    (gather,) = kernels["encoder.attention.gather_biases"]
+    assert (gather.count, gather.spec) == (1, biases.spec)
     assert sizes(kernels["layers.attention.biases"]) == [{"rows": 12 * 4, "cols": 4}]
     assert "layers.cross_attention.biases" not in kernels
     # The first layer of each stack of T5 has a table, of UMT5 every layer.
