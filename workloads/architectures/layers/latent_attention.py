@@ -135,9 +135,8 @@ class IndexedLatentAttention(LatentAttention):
             )  # fmt: skip
             kernels.add("choice", "softmax", "fp32", rows=group.tokens, cols=group.length, stands_for=_CHOICE)
         if group.length > self.chosen:
-            whole = min(
-                group.new_tokens, max(0, self.chosen - group.context)
-            )  # Of these every earlier position is chosen.
+            # Every earlier position is chosen by the first of them.
+            whole = min(group.new_tokens, max(0, self.chosen - group.context))
             seen = whole * (group.context + (whole + 1) / 2) + (group.new_tokens - whole) * self.chosen
             group, variant = Sequences(group.tokens, 1, round(seen / group.new_tokens) - 1), "decode"
         LatentAttention._attend(self, kernels, hidden, variant, group)

@@ -189,7 +189,7 @@ class GatedDelta:
             kernels.product("gates_in", 2 * self.gate_rank, hidden)
             for name in ("decay", "output_gate"):
                 kernels.product(name, value, self.gate_rank)
-            kernels.elementwise("decay", "silu", value)
+            kernels.elementwise("decay_activation", "silu", value)
         else:
             kernels.product("qkvz", 2 * key + 2 * value, hidden)
             kernels.product("beta_decay", 2 * heads, hidden, quantised=False)
