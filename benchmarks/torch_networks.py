@@ -1,4 +1,4 @@
-"""BERT-large and GPT-2-large as PyTorch programs against public end-to-end times: ours and the peers' of NeuSight's tables.
+"""BERT-large and GPT-2-large as PyTorch programs against public end-to-end times, PyTorch's estimator and NeuSight's tables.
 
 .venv/bin/python -P benchmarks/torch_networks.py TABLES
 
@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import kernelcast
 import numpy as np
 import pyarrow.parquet as pq
 import torch
+from kernelcast.features.device import Device, catalogue
 from kernelcast.torch import estimate
 from torch import nn
+from torch.distributed._tools.runtime_estimator import RuntimeEstimator
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
+from torch.utils._python_dispatch import TorchDispatchMode
 
-PEERS = ("neusight", "habitat", "roofline")
+PEERS = ("pytorch", "neusight", "habitat", "roofline")
 _DROPOUT = 0.1
 
 
@@ -99,25 +103,62 @@ class Network(nn.Module):
         return self.head(self.transform(x)) if self.pooler is None else self.pooler(x[:, 0])
 
 
+class _Estimator(TorchDispatchMode):
+    """Adds up what `RuntimeEstimator`'s cost model says of each operator, without its fake tensors and its GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total_s = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, time_ms = RuntimeEstimator._roofline_estimate(func, args, kwargs)
+        self.total_s += time_ms * 1e-3
+        return result
+
+
+def pytorch_s(step: Callable[[], object], device: Device, share: float = 1.0) -> float:
+    """What PyTorch's own estimator says of a step, in seconds, for a share of a device's peaks, of which it is told."""
+    names = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+    def tflops(dtype: torch.dtype) -> float:
+        return device.peak_flops_per_s(names[dtype], "matrix")[0] * share * 1e-12
+
+    memory_gb_per_s = device.required("memory_bandwidth_b_per_s") * 1e-9
+    facts = "torch.utils._runtime_estimation"
+    with (
+        patch("torch.cuda.is_available", lambda: True),
+        patch(f"{facts}.get_device_tflops", tflops),
+        patch(f"{facts}.get_gpu_dram_gbps", lambda: memory_gb_per_s),
+        _Estimator() as estimator,
+    ):
+        step()
+    return estimator.total_s
+
+
 _NETWORKS: Mapping[str, Mapping[str, Any]] = {
     "bert_large": {"words": 30522, "width": 1024, "heads": 16, "layers": 24, "gpt": False},
     "gpt2_large": {"words": 50257, "width": 1280, "heads": 20, "layers": 36, "gpt": True},
 }
 
 
-def answer(row: Mapping[str, Any], predictor: Any) -> Any:
-    """Our estimate of one row of the table."""
+def answers(row: Mapping[str, Any], predictor: Any) -> tuple[Any, float]:
+    """Our estimate of one row of the table, and PyTorch's own in seconds."""
     train = row["mode"] == "train"
     sizes = _NETWORKS[row["model"]]
     with torch.device("meta"):
         network = Network(**sizes, tokens=row["seq_len"], classifies=not (sizes["gpt"] or train))
     ids = torch.zeros(row["batch"], row["seq_len"], dtype=torch.int64, device="meta")
     network.train(train)
-    with estimate(row["device"], model=predictor) as run, torch.set_grad_enabled(train):
+
+    def step() -> None:
         logits = network(ids)
         if train:
             F.cross_entropy(logits.flatten(0, 1), ids.flatten()).backward()
-    return run.totals[row["device"]]
+
+    with torch.set_grad_enabled(train):
+        with estimate(row["device"], model=predictor) as run:
+            step()
+        return run.totals[row["device"]], pytorch_s(step, catalogue().get(row["device"]))
 
 
 def main() -> None:
@@ -130,8 +171,8 @@ def main() -> None:
     rows = [row for row in rows if row["model"] in _NETWORKS]
     errors: dict[str, list[tuple[float, bool, Sequence[float]]]] = {"inf": [], "train": []}
     for row in sorted(rows, key=lambda row: (row["mode"], row["model"], row["device"], row["batch"])):
-        ours, label_s = answer(row, predictor), row["label_e2e_ms"] * 1e-3
-        answers_ms = [row[f"pred_{peer}_e2e_ms"] for peer in PEERS]
+        (ours, pytorch), label_s = answers(row, predictor), row["label_e2e_ms"] * 1e-3
+        answers_ms = [pytorch * 1e3, *(row[f"pred_{peer}_e2e_ms"] for peer in PEERS[1:])]
         peers = [abs(value_ms / row["label_e2e_ms"] - 1) if value_ms else math.nan for value_ms in answers_ms]
         error, latency = ours.latency_s.value / label_s - 1, ours.latency_s
         inside = latency.lower <= label_s <= latency.upper

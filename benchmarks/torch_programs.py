@@ -1,6 +1,6 @@
-"""PyTorch programs on this machine's CPU: measured, against what `kernelcast.torch.estimate` says, and the roofline.
+"""PyTorch programs on this machine's CPU: measured, against `kernelcast.torch.estimate`, PyTorch's estimator and the roofline.
 
-.venv/bin/python -P benchmarks/torch_programs.py --device intel-xeon-emerald-rapids-vm-2c
+.venv/bin/python benchmarks/torch_programs.py --device intel-xeon-emerald-rapids-vm-2c
 
 With one thread its processor time is taken, which leaves out what others on the machine run meanwhile; with `--threads 2` that
 of the clock, on a machine that runs nothing else. Of several rounds over all programs, the one with the least median counts,
@@ -19,9 +19,11 @@ from dataclasses import dataclass
 import kernelcast
 import numpy as np
 import torch
+from kernelcast.features.device import catalogue
 from kernelcast.torch import estimate
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
+from torch_networks import pytorch_s
 
 ROUND_S = 0.6
 Step = Callable[[], object]
@@ -213,7 +215,7 @@ def programs() -> Mapping[str, Step]:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A program with its time, its estimate and the roofline, in seconds."""
+    """A program with its time, its estimate, the roofline and PyTorch's own estimate, in seconds."""
 
     name: str
     measured_s: float
@@ -221,6 +223,7 @@ class Judged:
     lower_s: float
     upper_s: float
     roofline_s: float
+    pytorch_s: float
     operators: int
 
 
@@ -245,7 +248,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     clock = time.process_time if args.threads == 1 else time.perf_counter
-    predictor = kernelcast.load()
+    predictor, device = kernelcast.load(), catalogue().get(args.device)
+    share = min(1.0, args.threads / device.required("compute_units"))
     steps = {name: step for name, step in programs().items() if args.only in name}
     least = dict.fromkeys(steps, float("inf"))
     for _ in range(args.rounds):
@@ -260,25 +264,31 @@ def main() -> None:
         if answer.latency_s is None or answer.bound_s is None:
             raise SystemExit(f"{name} has no answer: {answer.unanswered}")
         latency, operators = answer.latency_s, len(run.recording.operations)
-        rows.append(Judged(name, least[name], latency.value, latency.lower, latency.upper, answer.bound_s, operators))
+        bounds = (answer.bound_s, pytorch_s(step, device, share))
+        rows.append(Judged(name, least[name], latency.value, latency.lower, latency.upper, *bounds, operators))
         if args.show:
             print(f"{name}: measured {least[name] * 1e3:.3f} ms\n{run}\n")
     print(
-        f"{'program':38s} {'operators':>9s} {'measured':>11s} {'estimate':>11s} {'error':>7s} {'inside':>6s} {'roofline':>9s}"
+        f"{'program':38s} {'operators':>9s} {'measured':>11s} {'estimate':>11s} {'error':>7s} {'inside':>6s} {'roofline':>9s} "
+        f"{'PyTorch':>8s}"
     )
     for row in rows:
-        error, roofline = row.value_s / row.measured_s - 1, row.roofline_s / row.measured_s - 1
+        error, roofline, pytorch = (
+            value / row.measured_s - 1 for value in (row.value_s, row.roofline_s, row.pytorch_s)
+        )
         inside = "yes" if row.lower_s <= row.measured_s <= row.upper_s else "no"
         print(
             f"{row.name:38s} {row.operators:9d} {row.measured_s * 1e3:8.3f} ms {row.value_s * 1e3:8.3f} ms {error:+7.0%} "
-            f"{inside:>6s} {roofline:+9.0%}"
+            f"{inside:>6s} {roofline:+9.0%} {pytorch:+8.0%}"
         )
     errors = np.array([abs(row.value_s / row.measured_s - 1) for row in rows])
     roofline = np.array([abs(row.roofline_s / row.measured_s - 1) for row in rows])
+    pytorch = np.array([abs(row.pytorch_s / row.measured_s - 1) for row in rows])
     covered = np.mean([row.lower_s <= row.measured_s <= row.upper_s for row in rows])
     print(
         f"{len(rows)} programs: mean error {errors.mean():.1%}, median {np.median(errors):.1%}, inside the 90 % interval "
-        f"{covered:.0%}; roofline {roofline.mean():.1%} / {np.median(roofline):.1%}"
+        f"{covered:.0%}; roofline {roofline.mean():.1%} / {np.median(roofline):.1%}; "
+        f"PyTorch's estimator {pytorch.mean():.1%} / {np.median(pytorch):.1%}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,9 @@ def estimate(
             "step of a PyTorch program, a program that was captured (.json), or an ONNX file (.onnx).",
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="The config.json of any other model.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The config.json of any other model; MODEL is then its name.")
+    ] = None,
     device: names.Devices = None,
     batch: Annotated[int | None, typer.Option(help="Sequences of a step; of a program, its samples.")] = None,
     prefill: Annotated[int | None, typer.Option(metavar="N", help="New tokens of each sequence.")] = None,
@@ -148,8 +151,10 @@ def estimate(
         )
     if not device:
         raise SpecError("name a device with --device; `kernelcast devices` lists them", field="device")
-    if (what is None) == (config is None):
-        raise SpecError("name a model, or give its configuration with --config, one of the two", field="model")
+    if what is None and config is None:
+        raise SpecError("name a model, or give its configuration with --config", field="model")
+    if what is not None and config is not None and Path(what).suffix in (".json", ".yaml", ".yml"):
+        raise SpecError(f"{what} and {config} are two configurations; give one of them", field="config")
     from ...models.predict.power_law import checked_setting
     from ...models.predict.predictor import load_predictor
     from ...workloads.architectures.config.catalogue import facts_of
@@ -160,6 +165,8 @@ def estimate(
     from ...workloads.architectures.step import Step
 
     facts = facts_of(what if config is None else config).with_source(source)  # type: ignore[arg-type]
+    if what is not None and config is not None:
+        facts = replace(facts, name=what)
     if encode:
         facts = facts.encoder_alone()
     if train is not None and (prefill is not None or decode):

@@ -146,7 +146,7 @@ class ModelFacts:
         """
         if self.encoder is None:
             raise SpecError(f"{self.name} has no encoder beside a decoder; leave encode out", field="encode")
-        return replace(self.encoder, source=self.source, dropout=self.dropout)
+        return replace(self.encoder, name=f"{self.name}, encoder", source=self.source, dropout=self.dropout)
 
     def with_source(self, tokens: int | None) -> ModelFacts:
         """The model with an encoder that reads so many tokens for each sequence; None: as many as it has, if any.

@@ -37,12 +37,16 @@ def test_devices_side_by_side(run, fake):
 
 
 def test_a_configuration_of_ones_own(run, fake, config):
-    for arguments in (("--config", config), (config,)):
+    for arguments, name in (
+        (("--config", config), config.parent.name),
+        ((config,), config.parent.name),
+        (("my/Model", "--config", config), "my/Model"),
+    ):
         done = run(
             "estimate", *arguments, "--decode", "--context", "100", "--batch", "4", "--device", "h100-sxm", "--json"
         )
         answer = json.loads(done.out)["estimates"][0]
-        assert answer["model"] == config.parent.name
+        assert answer["model"] == name
         assert answer["step"] == [{"count": 4, "new_tokens": 1, "context": 100, "scored": 1}]
         assert answer["tokens_per_s"]["value"] == pytest.approx(4 / answer["latency_s"]["value"])
         assert answer["memory"]["fits"] is True
@@ -76,7 +80,8 @@ def test_a_model_that_does_not_fit_says_so(run, fake):
     [
         (("llama-3.1-8b", "--prefill", "3"), "name a device with --device"),
         (PREFILL, "name a model"),
-        (("llama-3.1-8b", "--config", "x.json", *PREFILL), "one of the two"),
+        (("llama-3.1-8b", "--config", "x.json", *PREFILL), "cannot read x.json"),
+        (("a.json", "--config", "b.json", *PREFILL), "two configurations"),
         (("llama-9b", *PREFILL), "nearest: huggyllama/llama-7b"),
         (("--config", "missing.json", *PREFILL), "cannot read missing.json"),
         (("llama-3.1-8b", "--device", "h100-sxm"), "say what runs"),

@@ -135,8 +135,7 @@ def _activation(config: Config, field: str, default: str) -> str:
 
 def _with_encoder(decoder: ModelFacts, blocks: tuple[Block, ...], **others: Any) -> ModelFacts:
     """A decoder beside an encoder that is like it but for its layers and some others of its facts."""
-    name = f"{decoder.name}, encoder"
-    encoder = replace(decoder, name=name, blocks=blocks, generates=False, tied_embeddings=False, **others)
+    encoder = replace(decoder, blocks=blocks, generates=False, tied_embeddings=False, **others)
     return replace(decoder, encoder=encoder)
 
 
