@@ -229,7 +229,7 @@ class Client(_Connected):
         """What a step of a `model` (one of `models`, or the content of its config.json), or one run of a captured `program`
         (what `run.save_program` of `kernelcast.torch` wrote), costs on each device.
 
-        `step` has `phase`, `batch`, `length`, `context`, `plan`, `dtype`, `weights`, `kv_dtype`, `impl`, `threads`,
+        `step` has `phase`, `batch`, `length`, `context`, `source`, `plan`, `dtype`, `weights`, `kv_dtype`, `impl`, `threads`,
         `power_limit_w`, `clock_hz`, `grid`, `electricity_price` and `pue`.
         """
         options = _known(

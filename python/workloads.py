@@ -84,6 +84,7 @@ def estimate_model(
     train: int | None = None,
     recompute: bool = False,
     encode: bool = False,
+    source: int | None = None,
     step: Step | None = None,
     plan: ParallelPlan | None = None,
     dtype: str | None = None,
@@ -109,6 +110,7 @@ def estimate_model(
         train: tokens of each in a training step with AdamW, in place of `prefill`.
         recompute: the training step keeps the inputs of layers alone and runs them forwards again (activation checkpointing).
         encode: only the encoder of a model that has one beside its decoder.
+        source: tokens of each sequence that an encoder of text beside a decoder reads.
         step: a step of sequences of several lengths, in place of `batch`, `prefill`, `decode` and `context`.
         plan: how the model is split over devices; default: one device.
         dtype: number format of the activations; default: the model's.
@@ -125,7 +127,7 @@ def estimate_model(
         kernelcast.SpecError: the configuration, the plan or an argument cannot be used; the message says
             what is possible.
     """
-    facts = facts_of(name_or_config)
+    facts = facts_of(name_or_config).with_source(source)
     if encode:
         facts = facts.encoder_alone()
     if step is None:

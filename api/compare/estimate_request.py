@@ -32,7 +32,9 @@ MAX_CALLS = 2000
 
 SOURCES = ("model", "config", "program")
 COMMON = ("devices", "threads", "coverage", "price_per_hour", *SETTING_FIELDS, *ELECTRICITY_FIELDS)
-OF_MODELS = ("phase", "batch", "length", "context", "recompute", "plan", "dtype", "weights", "kv_dtype", "impl")
+OF_MODELS = (
+    "phase", "batch", "length", "context", "source", "recompute", "plan", "dtype", "weights", "kv_dtype", "impl",
+)  # fmt: skip
 _WANTED = '{"model": "meta-llama/Llama-3.1-8B", "devices": […], "phase": "prefill", "batch": 8, "length": 2048}'
 _PLAN = tuple(item.name for item in fields(ParallelPlan))
 _PATHS: Mapping[str, str] = {
@@ -148,7 +150,8 @@ def _refusals(setting: PowerSetting | None, devices: Sequence[Device]) -> dict[s
 
 
 def _read_step(root: Mapping[str, Any]) -> ModelStep:
-    facts = facts_of_request(root)
+    source = whole_number(root, "source", MAX_TOKENS)
+    facts = naming_field(lambda: facts_of_request(root).with_source(source), "source", _PATHS)
     phase = root.get("phase") or ("prefill" if facts.generates else "forward")
     if phase not in PHASES:
         raise invalid_field("phase", f"must be one of {listed(PHASES)}, got {shown_name(phase)}")

@@ -57,6 +57,9 @@ def estimate(
     context: Annotated[
         int | None, typer.Option(metavar="N", help="Positions of each sequence already in the cache.")
     ] = None,
+    source: Annotated[
+        int | None, typer.Option(metavar="N", help="Tokens that an encoder of text beside a decoder reads.")
+    ] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
     weights: Annotated[
         str | None,
@@ -110,7 +113,8 @@ def estimate(
     A program's file is loaded and the function called with fake tensors: nothing is computed, no GPU and no weights are needed.
     """
     known = console.read_catalogue(device_file)
-    for option, value in (("--batch", batch), ("--prefill", prefill), ("--train", train), ("--context", context)):
+    sizes = {"--batch": batch, "--prefill": prefill, "--train": train, "--context": context, "--source": source}
+    for option, value in sizes.items():
         if value is not None and not 1 <= value <= _MOST:
             raise SpecError(f"{option} must be between 1 and {_MOST:,}, got {value:,}", field=option.removeprefix("--"))
     device = names.device_names(device or (), known)
@@ -119,7 +123,7 @@ def estimate(
     if what is not None and is_program(what):
         of_models = {
             "--config": config, "--prefill": prefill, "--decode": decode, "--train": train, "--recompute": recompute,
-            "--encode": encode,
+            "--encode": encode, "--source": source,
             "--context": context, "--dtype": dtype, "--weights": weights, "--kv-dtype": kv_dtype, "--impl": impl,
             "--tp": tp > 1, "--pp": pp > 1, "--ep": ep > 1, "--dp": dp > 1,
         }  # fmt: skip
@@ -160,7 +164,7 @@ def estimate(
     from ...workloads.architectures.savings import savings
     from ...workloads.architectures.step import Step
 
-    facts = facts_of(what if config is None else config)  # type: ignore[arg-type]
+    facts = facts_of(what if config is None else config).with_source(source)  # type: ignore[arg-type]
     if what is not None and config is not None:
         facts = replace(facts, name=what)
     if encode:

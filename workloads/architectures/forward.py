@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ...features.device import Device
 from ...features.errors import SpecError
 from ..whole_model import Kernel
-from .facts import Block, Encoder, ModelFacts, Product
+from .facts import Block, ModelFacts, Product
 from .kernel_list import LOGITS_ITEM_B, MOVED, ROUTING, KernelList, StandIn
 from .plan import ONE_DEVICE, Collective, ParallelPlan
-from .step import Formats, Step
+from .step import SOURCE_MISSING, Formats, Step
 
 _GATHER = StandIn("the gather of embeddings is estimated as a copy of its rows", MOVED)
 
@@ -63,7 +63,7 @@ def forward(
         routing=routing, device=device, training=training, dropout=training and facts.dropout, unpack=unpack,
     )  # fmt: skip
     if facts.encoder is not None:
-        _list_encoder(kernels, facts, facts.encoder)
+        _list_encoder(kernels, facts.encoder)
     _list_front(kernels, facts)
     with kernels.repeated(1, "layers"):
         for block in facts.blocks:
@@ -86,8 +86,10 @@ def check_step(facts: ModelFacts, step: Step) -> None:
 
     Raises:
         SpecError: it is longer than a learned table of positions, of another length than an input has, or decodes a model that
-            generates nothing.
+            generates nothing; or nobody said what an encoder of text reads.
     """
+    if facts.encoder is not None and facts.encoder.fixed_length is None:
+        raise SpecError(SOURCE_MISSING, field="source")
     if facts.positions and facts.max_length is not None and step.longest > facts.max_length:
         raise SpecError(
             f"a sequence of {step.longest} positions is longer than the table of {facts.max_length} of {facts.name}",
@@ -105,48 +107,65 @@ def check_step(facts: ModelFacts, step: Step) -> None:
 
 
 def _list_front(kernels: KernelList, facts: ModelFacts) -> None:
+    columns = facts.embedding or facts.hidden
     _list_products(kernels, facts.front)
     if facts.vocabulary:
-        kernels.copy("embedding", facts.hidden, stands_for=_GATHER)
-        kernels.collective("embedding", "all_reduce", kernels.plan.tp, kernels.tokens * facts.hidden)
+        kernels.copy("embedding", columns, stands_for=_GATHER)
+        kernels.collective("embedding", "all_reduce", kernels.plan.tp, kernels.tokens * columns)
     if facts.positions:
-        kernels.elementwise("positions", "add", facts.hidden)
+        kernels.elementwise("positions", "add", columns)
     if facts.vocabulary:
-        kernels.drop(facts.hidden)
+        kernels.drop(columns)
 
 
-def _list_encoder(kernels: KernelList, facts: ModelFacts, encoder: Encoder) -> None:
+def _list_encoder(kernels: KernelList, encoder: ModelFacts) -> None:
     """An encoder runs for the sequences that start in this step."""
     starting = sum(group.count for group in kernels.step if not group.context)
-    if not starting:
+    if not starting or encoder.fixed_length is None:
         return
-    with kernels.repeated(1, "encoder"), kernels.running(Step.prefill(starting, encoder.positions)):
-        _list_products(kernels, encoder.front)
-        kernels.elementwise("positions", "add", facts.hidden)
+    with kernels.repeated(1, "encoder"), kernels.running(Step.prefill(starting, encoder.fixed_length)):
+        _list_front(kernels, encoder)
         for block in encoder.blocks:
-            _list_block(kernels, facts, block)
-        kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
+            _list_block(kernels, encoder, block)
+        _list_end_norms(kernels, encoder)
 
 
 def _list_products(kernels: KernelList, products: tuple[Product, ...]) -> None:
     for item in products:
-        kernels.product(item.name, item.n, item.k, rows=kernels.step.sequences * item.rows, quantised=False)
+        rows = item.rows * (kernels.tokens if item.per_position else kernels.step.sequences)
+        if item.norm:
+            kernels.norm(f"{item.name}.norm", "layernorm", rows * item.k // item.norm, item.norm)
+        kernels.product(item.name, item.n, item.k, rows=rows, quantised=False)
+        for word in item.after:
+            if word == "norm":
+                kernels.norm(f"{item.name}.norm", "layernorm", rows, item.n)
+            else:
+                kernels.elementwise(f"{item.name}.{word}", word, item.n, rows=rows)
 
 
 def _list_block(kernels: KernelList, facts: ModelFacts, block: Block) -> None:
-    for part in block.parts:
-        with kernels.repeated(block.count, part.name):
-            part.list_kernels(kernels, facts.hidden)
-    with kernels.repeated(block.count, "residual"):
-        for _ in range(block.norms):
-            kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
-        for _ in block.parts:
-            kernels.drop(facts.hidden)
-            kernels.elementwise("add", "add", facts.hidden)
+    hidden = block.hidden or facts.hidden
+    step = kernels.step if block.positions is None else Step.prefill(kernels.step.sequences, block.positions)
+    with kernels.running(step):
+        _list_products(kernels, block.front)
+        for part in block.parts:
+            with kernels.repeated(block.count, part.name):
+                part.list_kernels(kernels, hidden)
+        with kernels.repeated(block.count, "residual"):
+            for _ in range(block.norms):
+                kernels.norm("norm", facts.norm, kernels.tokens, hidden)
+            for _ in block.parts:
+                kernels.drop(hidden)
+                kernels.elementwise("add", "add", hidden)
+
+
+def _list_end_norms(kernels: KernelList, facts: ModelFacts) -> None:
+    for _ in range(facts.end_norms):
+        kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
 
 
 def _list_tail(kernels: KernelList, facts: ModelFacts) -> None:
-    kernels.norm("norm", facts.norm, kernels.tokens, facts.hidden)
+    _list_end_norms(kernels, facts)
     _list_products(kernels, facts.tail)
     if facts.generates:
         rows, columns = (

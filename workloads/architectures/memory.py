@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 
 from ...features.device import Device
 from ..units import num_bytes
-from .facts import ModelFacts
+from .facts import Block, ModelFacts
 from .kernel_list import LOGITS_ITEM_B
 from .plan import ONE_DEVICE, ParallelPlan
 from .step import Formats, Step, weight_size_b
@@ -105,11 +105,13 @@ def memory(
         return _training_memory(facts, step, formats, plan, device, recompute)
     share = step.share(plan.dp)
     rows = share.scored
-    widest = max(part.width(facts.hidden, plan) for _, part in facts.parts)
-    tokens = share.tokens
-    if facts.encoder is not None:
-        tokens = max(tokens, facts.encoder.positions * sum(group.count for group in share if not group.context))
-    activations_b = tokens * (2 * facts.hidden + widest) * formats.itemsize_b
+    activations_b = formats.itemsize_b * max(
+        _front_elements(facts, share),
+        *(
+            tokens * (2 * hidden + max(part.width(hidden, plan) for part in block.parts))
+            for block, hidden, tokens in _spans(facts, share)
+        ),
+    )
     if facts.generates:
         activations_b += rows * facts.vocabulary / plan.tp * (formats.itemsize_b + LOGITS_ITEM_B)
     per_sequence = [_cache_b(facts, group.length, formats, plan) for group in share]
@@ -136,21 +138,20 @@ def _training_memory(
     may be dropped (Korthikanti et al., arXiv 2205.05198, section 4.1, with fused attention), and behind them logits and their
     gradient. With recomputation layers keep their inputs, and one at a time the rest.
     """
-    tokens, weights = step.share(plan.dp).tokens, facts.weights_of(plan)
-    blocks = (*facts.blocks, *(facts.encoder.blocks if facts.encoder else ()))
-    of_layer_b = [
-        sum(
-            (2 * facts.hidden + part.width(facts.hidden, plan)) * formats.itemsize_b + facts.dropout * facts.hidden
+    share, weights = step.share(plan.dp), facts.weights_of(plan)
+    inputs_b, of_layers_b = 0.0, []
+    for block, hidden, tokens in _spans(facts, share):
+        of_layer_b = sum(
+            (2 * hidden + part.width(hidden, plan)) * formats.itemsize_b + facts.dropout * hidden
             for part in block.parts
         )
-        for block in blocks
-    ]
+        of_layers_b.append((block.count, tokens * of_layer_b))
+        inputs_b += block.count * tokens * hidden * formats.itemsize_b
     if recompute:
-        layers = sum(block.count for block in blocks)
-        stored_b = layers / plan.pp * facts.hidden * formats.itemsize_b + max(of_layer_b)
+        activations_b = inputs_b / plan.pp + max(size_b for _, size_b in of_layers_b)
     else:
-        stored_b = sum(block.count * size_b for block, size_b in zip(blocks, of_layer_b, strict=True)) / plan.pp
-    activations_b = tokens * stored_b
+        activations_b = sum(count * size_b for count, size_b in of_layers_b) / plan.pp
+    tokens = share.tokens
     if facts.generates:
         activations_b += tokens * facts.vocabulary / plan.tp * (formats.itemsize_b + 2 * LOGITS_ITEM_B)
     weights_b = weights.size_b(formats)
@@ -159,6 +160,32 @@ def _training_memory(
         device_b=None if device is None else device.fact("memory_b"), groups=plan.dp, gradients_b=weights_b,
         optimizer_b=weights.total * (8 if formats.dtype == "fp32" else 12),
     )  # fmt: skip
+
+
+def _stacks(facts: ModelFacts, share: Step) -> Iterator[tuple[ModelFacts, Step]]:
+    """What runs in a step: the model, and its encoder for the sequences that start."""
+    yield facts, share
+    starting = sum(group.count for group in share if not group.context)
+    if facts.encoder is not None and facts.encoder.fixed_length is not None and starting:
+        yield facts.encoder, Step.prefill(starting, facts.encoder.fixed_length)
+
+
+def _spans(facts: ModelFacts, share: Step) -> Iterator[tuple[Block, int, int]]:
+    """Every block that runs in a step with its width and the tokens that it works on."""
+    for stack, step in _stacks(facts, share):
+        for block in stack.blocks:
+            tokens = step.tokens if block.positions is None else step.sequences * block.positions
+            yield block, block.hidden or facts.hidden, tokens
+
+
+def _front_elements(facts: ModelFacts, share: Step) -> float:
+    """Elements of the largest result of a product before the layers, and of what passes over it."""
+    elements = (
+        (step.tokens if item.per_position else step.sequences) * item.rows * item.n
+        for stack, step in _stacks(facts, share)
+        for item in stack.front
+    )
+    return 2.0 * max(elements, default=0)
 
 
 def _cache_b(facts: ModelFacts, length: int, formats: Formats, plan: ParallelPlan) -> float:

@@ -25,6 +25,8 @@ NATIVE_AS = {"mxfp4": "nvfp4"}
 """Formats that are estimated as another where hardware multiplies both."""
 CACHES = ("bf16", "fp16", "fp32", "fp8", "int8")
 """Formats of the key and value cache."""
+SOURCE_MISSING = "say how many tokens the encoder reads for each sequence, such as source 512"
+"""What is asked for where a model has an encoder of text, whose length nothing else says."""
 
 
 @dataclass(frozen=True, slots=True)

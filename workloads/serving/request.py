@@ -265,10 +265,7 @@ class ServingRequest:
     setting: PowerSetting | None = None
 
     def __post_init__(self) -> None:
-        if not self.facts.generates:
-            raise SpecError(
-                f"{self.facts.name} generates no text; `kernelcast estimate` says what a step costs", field="model"
-            )
+        self.facts.check_serves()
         self.facts.check_plan(self.plan)
         for name, title in (("replicas", "replicas"), ("chunk", "chunk"), ("sequences", "max_sequences")):
             value = getattr(self, name)

@@ -105,6 +105,28 @@ def test_an_encoder_beside_a_decoder_runs_alone(client: Client) -> None:
     client.check_refused(PATH, LLAMA | {"phase": "encode"}, "phase", "no encoder")
 
 
+def test_what_an_encoder_of_text_reads_is_a_field(client: Client) -> None:
+    t5 = {
+        "model_type": "t5",
+        "d_model": 768,
+        "d_kv": 64,
+        "d_ff": 3072,
+        "num_layers": 12,
+        "num_heads": 12,
+        "vocab_size": 32128,
+    }
+    body = {"config": t5, "devices": ["h200"], "phase": "decode", "batch": 8, "length": 64}
+    short, long = (asked(client, body | {"source": source}) for source in (128, 4096))
+    assert short["model"]["parameters"] == pytest.approx(222.9e6, rel=0.001)
+    parts_b = [answer["answers"][0]["memory"]["parts_b"]["cache"] for answer in (short, long)]
+    assert parts_b[1] - parts_b[0] == 8 * (4096 - 128) * 12 * 2 * 768 * 2
+    assert any("the encoder reads 128 tokens" in note for note in short["answers"][0]["notes"])
+    assert asked(client, {"config": t5, "devices": ["h200"], "phase": "encode", "source": 300})["length"] == 300
+    client.check_refused(PATH, body, "source", "such as source 512")
+    client.check_refused(PATH, body | {"source": 0}, "source", "between 1 and")
+    client.check_refused(PATH, LLAMA | {"source": 10}, "source", "no encoder of text")
+
+
 def test_plans_and_formats_are_passed_on(client: Client) -> None:
     body = LLAMA | {"model": "llama-3.1-70b", "devices": ["h100-sxm"], "plan": {"tp": 4}, "weights": "fp8"}
     result = asked(client, body | {"price_per_hour": {"h100-sxm": 3.6}})

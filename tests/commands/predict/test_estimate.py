@@ -185,6 +185,25 @@ def test_an_encoder_alone(run, fake):
     assert "no encoder" in run("estimate", "llama-3.1-8b", "--encode", *PREFILL).err
 
 
+def test_what_an_encoder_of_text_reads(run, fake, tmp_path):
+    t5 = tmp_path / "config.json"
+    t5.write_text(
+        '{"model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 99}'
+    )
+    done = run("estimate", t5, "--prefill", "1", "--source", "300", "--device", "h200")
+    assert done.code == 0
+    assert "the encoder reads 300 tokens" in done.out
+    assert (
+        "2 × 300 new tokens"
+        in run("estimate", t5, "--encode", "--source", "300", "--batch", "2", "--device", "h200").out
+    )
+    assert "such as source 512" in run("estimate", t5, "--prefill", "1", "--device", "h200").err
+    assert "no encoder of text" in run("estimate", "llama-3.1-8b", "--source", "3", *PREFILL).err
+    assert (
+        "--source must be between 1" in run("estimate", t5, "--source", "0", "--prefill", "1", "--device", "h200").err
+    )
+
+
 def test_the_time_is_drawn(run, config, tmp_path):
     page, bare = tmp_path / "time.html", tmp_path / "time.svg"
     assert run("estimate", config, *PREFILL, "--device", "h200", "--flame", page).code == 0

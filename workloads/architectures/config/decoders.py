@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ....features.errors import SpecError
@@ -11,7 +11,7 @@ from ..facts import Block, ModelFacts
 from ..kernel_list import Part
 from ..layers.attention import Attention
 from ..layers.feed_forward import Experts, Mlp
-from ..layers.latent_attention import LatentAttention
+from ..layers.latent_attention import IndexedLatentAttention, LatentAttention
 from ..layers.state_space import GatedDelta
 from .fields import MAX_LAYERS, Config, per_head, quantisation
 
@@ -72,6 +72,7 @@ TRAITS = {
     "granitemoe": Traits(),
     "granitemoeshared": Traits(),
     "hunyuan_v1_dense": Traits(head_norm=True),
+    "hunyuan_v1_moe": Traits(head_norm=True, shared_expert=True),
     "llama": Traits(),
     "llama4_text": Traits(shared_expert=True),
     "nemotron": Traits(norm="layernorm", gated=False),
@@ -119,22 +120,37 @@ def read_decoder(config: Config, name: str, traits: Traits) -> ModelFacts:
 
 
 def read_deepseek(config: Config, name: str, traits: Traits) -> ModelFacts:
-    """DeepSeek-V2 and V3: latent attention, and experts after the first dense layers.
+    """DeepSeek-V2 to V3.2: latent attention, and experts after the first dense layers.
 
     Raises:
         SpecError: a field is missing or wrong.
     """
     hidden = config.size("hidden_size")
     layers = config.size("num_hidden_layers", most=MAX_LAYERS)
-    mixer = LatentAttention(
-        heads=config.size("num_attention_heads"), query_rank=config.size("q_lora_rank", default=0),
-        kv_rank=config.size("kv_lora_rank"), nope_dim=config.size("qk_nope_head_dim"), rope_dim=config.size("qk_rope_head_dim"),
-        value_dim=config.size("v_head_dim"),
-    )  # fmt: skip
+    mixer = latent_attention(config)
     parts: list[tuple[tuple[Part, ...], int]] = [
         ((mixer, network(config, index, traits)), traits.norms) for index in range(layers)
     ]
     return decoder_facts(config, name, hidden, group_layers(parts), notes=_ahead(config))
+
+
+def latent_attention(config: Config) -> LatentAttention:
+    """Latent attention, to the positions that an indexer chooses where there is one (DeepSeek-V3.2).
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    sizes = {
+        "heads": config.size("num_attention_heads"), "query_rank": config.size("q_lora_rank", default=0, least=0),
+        "kv_rank": config.size("kv_lora_rank"), "nope_dim": config.size("qk_nope_head_dim"),
+        "rope_dim": config.size("qk_rope_head_dim"), "value_dim": config.size("v_head_dim"),
+    }  # fmt: skip
+    if "index_topk" not in config:
+        return LatentAttention(**sizes)
+    return IndexedLatentAttention(
+        **sizes, index_heads=config.size("index_n_heads"), index_dim=config.size("index_head_dim"),
+        chosen=config.size("index_topk"),
+    )  # fmt: skip
 
 
 def _ahead(config: Config) -> tuple[str, ...]:
@@ -149,11 +165,11 @@ def decoder_facts(
 ) -> ModelFacts:  # fmt: skip
     """The facts that all decoders' configurations say alike."""
     weights, experts = quantisation(config)
+    others.setdefault("max_length", config.size(*_LENGTHS) if any(field in config for field in _LENGTHS) else None)
     return ModelFacts(
         name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=config.size("vocab_size"),
         blocks=blocks, norm=norm, dtype=config.dtype, weights=weights, experts=experts,
-        tied_embeddings=config.flag("tie_word_embeddings", tied),
-        max_length=config.size(*_LENGTHS) if any(field in config for field in _LENGTHS) else None, **others,
+        tied_embeddings=config.flag("tie_word_embeddings", tied), **others,
     )  # fmt: skip
 
 
@@ -255,13 +271,129 @@ def experts(config: Config, count: int, inner: int, traits: Traits) -> Experts:
     Raises:
         SpecError: a field is missing or wrong.
     """
-    top_k = config.size("num_experts_per_tok", "experts_per_token", "moe_k")
+    top_k = config.size("num_experts_per_tok", "experts_per_token", "moe_k", "moe_topk", "num_experts_per_token")
     if top_k > count:
         raise SpecError(
             f"{config.origin}: num_experts_per_tok {top_k} is more than the {count} experts",
             field="num_experts_per_tok",
         )
-    alike = config.size("n_shared_experts", "moe_num_shared_experts", default=int(traits.shared_expert), least=0)
+    names = ("n_shared_experts", "moe_num_shared_experts", "num_shared_experts", "num_shared_expert")
+    alike = config.size(*names, default=int(traits.shared_expert), least=0)
     shared = config.size("shared_expert_intermediate_size", "shared_intermediate_size", default=inner * alike, least=0)
     return Experts(count, top_k, inner, shared=shared, bias=config.word("model_type", "") == "gpt_oss",
                    shared_gate=bool(shared) and "shared_expert_intermediate_size" in config)  # fmt: skip
+
+
+def head_attention(
+    config: Config, hidden: int, *names: str, causal: bool = True, rotary: bool = False, keys: int | None = 0
+) -> Attention:
+    """Attention with as many key heads as query heads, and biases."""
+    heads = config.size(*(names or ("num_attention_heads",)))
+    head_dim = per_head(config, hidden, heads)
+    return Attention(
+        heads, heads, head_dim, causal=causal, rotary=rotary, keys=keys, qkv_bias=True, output_bias=True
+    )  # fmt: skip
+
+
+def read_gpt2(config: Config, name: str) -> ModelFacts:
+    """GPT-2, and StarCoder, whose heads share one key head."""
+    hidden = config.size("n_embd", "hidden_size")
+    mixer = head_attention(config, hidden, "n_head", "num_attention_heads")
+    if config.word("model_type", "") == "gpt_bigcode" and config.flag("multi_query", True):
+        mixer = replace(mixer, kv_heads=1)
+    network = Mlp(config.size("n_inner", default=4 * hidden), gated=False, activation="gelu_new", bias=True)
+    block = Block(config.size("n_layer", "num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
+    positions = config.size("n_positions", "n_ctx", "max_position_embeddings")
+    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm", positions=positions)
+
+
+def read_bloom(config: Config, name: str) -> ModelFacts:
+    """BLOOM: GPT-2's layers, with positions as biases of the scores, which are not estimated."""
+    hidden = config.size("hidden_size", "n_embed")
+    mixer = head_attention(config, hidden, "n_head", "num_attention_heads")
+    network = Mlp(4 * hidden, gated=False, activation="gelu", bias=True)
+    block = Block(config.size("n_layer", "num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
+    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
+
+
+def read_mpt(config: Config, name: str) -> ModelFacts:
+    """MPT: likewise, without biases."""
+    hidden, heads = config.size("d_model"), config.size("n_heads")
+    nested = config.nested("attn_config")
+    kv_heads = heads if nested is None else nested.size("kv_n_heads", default=heads)
+    mixer = Attention(heads, kv_heads, per_head(config, hidden, heads), rotary=False)
+    network = Mlp(config.size("expansion_ratio", default=4) * hidden, gated=False, activation="gelu")
+    block = Block(config.size("n_layers", most=MAX_LAYERS), (mixer, network), 2)
+    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
+
+
+def read_falcon(config: Config, name: str) -> ModelFacts:
+    """Falcon: attention and network read the same input, through a norm each in the newer layers."""
+    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads", "n_head")
+    bias, newer = config.flag("bias", False), config.flag("new_decoder_architecture", False)
+    alike = 1 if config.flag("multi_query", True) and not newer else heads
+    kv_heads = config.size("num_kv_heads", "n_head_kv", default=heads) if newer else alike
+    mixer = Attention(
+        heads, kv_heads, per_head(config, hidden, heads), qkv_bias=bias, output_bias=bias,
+        rotary=not config.flag("alibi", False),
+    )  # fmt: skip
+    network = Mlp(config.size("ffn_hidden_size", default=4 * hidden), gated=False, activation="gelu", bias=bias)
+    norms = config.size("num_ln_in_parallel_attn", default=2) if newer else 2 - config.flag("parallel_attn", True)
+    block = Block(config.size("num_hidden_layers", "n_layer", most=MAX_LAYERS), (mixer, network), norms)
+    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
+
+
+def read_gptj(config: Config, name: str) -> ModelFacts:
+    """GPT-J and CodeGen: attention without biases and network read the same input through one norm; rotary positions."""
+    hidden = config.size("n_embd", "hidden_size")
+    heads = config.size("n_head", "num_attention_heads")
+    mixer = Attention(heads, heads, per_head(config, hidden, heads))
+    network = Mlp(config.size("n_inner", default=4 * hidden), gated=False, activation="gelu_new", bias=True)
+    block = Block(config.size("n_layer", "num_hidden_layers", most=MAX_LAYERS), (mixer, network), 1)
+    return decoder_facts(config, name, hidden, (block,), norm="layernorm")
+
+
+def read_gpt_neox(config: Config, name: str) -> ModelFacts:
+    """GPT-NeoX and Pythia: attention and network read the same input through a norm each."""
+    hidden = config.size("hidden_size")
+    mixer = head_attention(config, hidden, rotary=True)
+    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
+    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
+    return decoder_facts(config, name, hidden, (block,), norm="layernorm")
+
+
+def read_starcoder2(config: Config, name: str) -> ModelFacts:
+    """StarCoder2: GPT-2's layers with rotary positions and fewer key heads than query heads; embeddings are tied by default."""
+    hidden = config.size("hidden_size")
+    heads = config.size("num_attention_heads")
+    mixer = Attention(
+        heads, config.size("num_key_value_heads"), per_head(config, hidden, heads), qkv_bias=True, output_bias=True
+    )
+    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
+    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
+    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
+
+
+def read_opt(config: Config, name: str) -> ModelFacts:
+    """OPT; its table of positions has two rows before the first (transformers' `OPTLearnedPositionalEmbedding`).
+
+    Raises:
+        SpecError: embeddings are of another width than the layers, as in OPT-350m.
+    """
+    hidden = config.size("hidden_size")
+    if config.size("word_embed_proj_dim", default=hidden) != hidden:
+        raise config.wrong("word_embed_proj_dim", f"hidden_size {hidden}; embeddings of another width are not read")
+    mixer = head_attention(config, hidden)
+    network = Mlp(config.size("ffn_dim"), gated=False, activation="relu", bias=True)
+    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
+    positions = config.size("max_position_embeddings") + 2
+    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm", positions=positions)
+
+
+def read_phi(config: Config, name: str) -> ModelFacts:
+    """Phi-1 to Phi-2: attention and network read the same input through one norm."""
+    hidden = config.size("hidden_size")
+    mixer = head_attention(config, hidden, rotary=True)
+    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu_new", bias=True)
+    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 1)
+    return decoder_facts(config, name, hidden, (block,), norm="layernorm")

@@ -11,6 +11,9 @@ from ....features.kernel import MAX_DIM
 MAX_LAYERS = 10_000
 """Most layers accepted, far above any real model's."""
 
+MAX_STAGES = 64
+"""Most stages accepted; real models have four, and seven convolutions before them."""
+
 MAX_SHOWN = 60
 """Most characters of a wrong value that an error repeats."""
 
@@ -70,6 +73,8 @@ class Config:
         value = self._value(name)
         if value is None and default is not None:
             return default
+        if isinstance(value, list) and len(value) > 1 and all(item == value[0] for item in value):
+            value = value[0]  # Some files list a size for each layer, all alike.
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
@@ -140,6 +145,20 @@ class Config:
         if not isinstance(value, list) or any(isinstance(item, bool) or not isinstance(item, int) for item in value):
             raise self.wrong(name, "a list of whole numbers")
         return value
+
+    def sizes(self, name: str, most: int = MAX_DIM) -> list[int]:
+        """A list of sizes, one for each of some stages of a model.
+
+        Raises:
+            SpecError: it is no such list, or empty.
+        """
+        if (
+            not (values := self.numbers(name))
+            or len(values) > MAX_STAGES
+            or not all(0 < size <= most for size in values)
+        ):
+            raise self.wrong(name, f"a list of at most {MAX_STAGES} whole numbers between 1 and {most}")
+        return values
 
     def nested(self, name: str) -> Config | None:
         """A mapping inside, None where it is missing.

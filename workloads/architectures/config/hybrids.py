@@ -10,8 +10,8 @@ from ..facts import Block, ModelFacts
 from ..kernel_list import Part
 from ..layers.attention import Attention
 from ..layers.feed_forward import Experts, Linear, Mlp, Shared
-from ..layers.state_space import SelectiveScan, ShortConvolution, StateSpace
-from .decoders import Traits, decoder_facts, experts, group_layers, network
+from ..layers.state_space import GatedDelta, SelectiveScan, ShortConvolution, StateSpace
+from .decoders import Traits, decoder_facts, experts, group_layers, latent_attention, network
 from .fields import MAX_LAYERS, Config, per_head
 
 _PLAIN = Traits()
@@ -174,6 +174,32 @@ def read_zamba2(config: Config, name: str) -> ModelFacts:
     parts: dict[str, tuple[Part, ...]] = {"mamba": (mamba,), "hybrid": (*shared, *adapters, Linear((hidden,)), mamba)}
     norms = {"mamba": 1, "hybrid": 4}  # Before attention two, as its input is twice as wide.
     return decoder_facts(config, name, hidden, group_layers((parts[kind], norms[kind]) for kind in kinds), tied=True)
+
+
+def read_kimi_linear(config: Config, name: str) -> ModelFacts:
+    """Kimi Linear: the delta rule with a decay of each channel, or latent attention without positions; experts.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    hidden = config.size("hidden_size")
+    layers = config.size("num_hidden_layers", most=MAX_LAYERS)
+    linear = config.nested("linear_attn_config") or config
+    heads, head_dim = linear.size("num_heads", "linear_num_heads"), linear.size("head_dim", "linear_head_dim")
+    kinds = config.words("layer_types", layers, ("linear_attention", "full_attention"))
+    if kinds is None:
+        # Numbers of layers begin with 1.
+        latent = linear.numbers("full_attn_layers") or list(range(5, layers + 1, 4))
+        kinds = ["full_attention" if index + 1 in latent else "linear_attention" for index in range(layers)]
+    mixers: dict[str, Part] = {
+        "full_attention": latent_attention(config),
+        "linear_attention": GatedDelta(
+            heads, heads, head_dim, head_dim, linear.size("short_conv_kernel_size", "linear_conv_kernel_dim", default=4),
+            gate_rank=head_dim,
+        ),
+    }  # fmt: skip
+    pairs = ((mixers[kind], network(config, index, _PLAIN)) for index, kind in enumerate(kinds))
+    return decoder_facts(config, name, hidden, group_layers((pair, 2) for pair in pairs))
 
 
 def read_lfm2(config: Config, name: str) -> ModelFacts:

@@ -15,22 +15,12 @@ import yaml
 
 from ....features.errors import SpecError, check_text, listed
 from ..facts import ModelFacts
-from .decoders import TRAITS, Traits, read_decoder, read_deepseek
-from .fields import Config
-from .hybrids import (
-    read_bamba,
-    read_falcon_h1,
-    read_jamba,
-    read_lfm2,
-    read_mamba,
-    read_mamba2,
-    read_nemotron_h,
-    read_zamba2,
-)
-from .others import (
-    read_bert,
+from .decoders import (
+    TRAITS,
+    Traits,
     read_bloom,
-    read_distilbert,
+    read_decoder,
+    read_deepseek,
     read_falcon,
     read_gpt2,
     read_gpt_neox,
@@ -39,8 +29,31 @@ from .others import (
     read_opt,
     read_phi,
     read_starcoder2,
+)
+from .encoders import (
+    read_bart,
+    read_bert,
+    read_convnext,
+    read_deberta,
+    read_distilbert,
+    read_modernbert,
+    read_swin,
+    read_t5,
     read_vit,
+    read_wav2vec2,
     read_whisper,
+)
+from .fields import Config
+from .hybrids import (
+    read_bamba,
+    read_falcon_h1,
+    read_jamba,
+    read_kimi_linear,
+    read_lfm2,
+    read_mamba,
+    read_mamba2,
+    read_nemotron_h,
+    read_zamba2,
 )
 
 MAX_CONFIG_B = 2**22
@@ -48,7 +61,10 @@ MAX_CONFIG_B = 2**22
 
 READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
     **{name: partial(read_decoder, traits=traits) for name, traits in TRAITS.items()},
-    **{name: partial(read_deepseek, traits=Traits()) for name in ("deepseek_v2", "deepseek_v3", "kimi_k2")},
+    **{
+        name: partial(read_deepseek, traits=Traits())
+        for name in ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2")
+    },
     **{
         name: partial(read_decoder, traits=TRAITS[like])
         for name, like in (
@@ -60,15 +76,21 @@ READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
             ("qwen3_vl_moe_text", "qwen3_moe"),
         )
     },
+    **{name: partial(read_bart, unused=2) for name in ("bart", "m2m_100", "plbart")},
+    **dict.fromkeys(("blenderbot", "blenderbot-small", "pegasus"), read_bart),
     **{name: partial(read_bert, unused=2) for name in ("camembert", "roberta", "xlm-roberta")},
+    "albert": partial(read_bert, factored=True),
     "bamba": read_bamba,
     "bert": read_bert,
     "bloom": read_bloom,
     "clip_vision_model": read_vit,
     "codegen": read_gptj,
+    "convnext": read_convnext,
+    "deberta-v2": read_deberta,
     "deit": partial(read_vit, tokens=2),
     "dinov2": read_vit,
     "distilbert": read_distilbert,
+    "electra": partial(read_bert, factored=True, pooler=False),
     "falcon": read_falcon,
     "falcon_h1": read_falcon_h1,
     "falcon_mamba": read_mamba,
@@ -76,19 +98,30 @@ READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
     "gpt_bigcode": read_gpt2,
     "gpt_neox": read_gpt_neox,
     "gptj": read_gptj,
+    "hubert": read_wav2vec2,
     "granitemoehybrid": read_bamba,
     "jamba": read_jamba,
+    "kimi_linear": read_kimi_linear,
     "lfm2": read_lfm2,
     "lfm2_moe": read_lfm2,
     "mamba": read_mamba,
     "mamba2": read_mamba2,
+    "marian": partial(read_bart, end_norms=0),
+    "mbart": partial(read_bart, unused=2, end_norms=2),
+    "modernbert": read_modernbert,
+    "mpnet": partial(read_bert, unused=2, types=0),
     "mpt": read_mpt,
+    "mt5": read_t5,
     "nemotron_h": read_nemotron_h,
     "opt": read_opt,
     "phi": read_phi,
     "siglip_vision_model": partial(read_vit, tokens=0),
     "starcoder2": read_starcoder2,
+    "swin": read_swin,
+    "t5": read_t5,
+    "umt5": partial(read_t5, tables=True),
     "vit": read_vit,
+    "wav2vec2": read_wav2vec2,
     "whisper": read_whisper,
     "zamba2": read_zamba2,
 }
@@ -116,13 +149,18 @@ KNOWN = sorted({*READERS, *_NESTED})
 
 _ALWAYS_THERE = frozenset({
     "hidden_size", "num_hidden_layers", "n_embd", "n_layer", "d_model", "n_layers", "dim", "encoder_layers", "decoder_layers",
-    "max_position_embeddings", "n_positions", "max_target_positions", "max_source_positions",
+    "num_layers", "embed_dim", "depths", "hidden_sizes", "max_position_embeddings", "n_positions", "max_target_positions",
+    "max_source_positions",
 })  # fmt: skip
 """Fields that have no default at the top of a file: public ones have them, and else any JSON would be a model."""
 
-_DROPOUTS = ("hidden_dropout_prob", "resid_pdrop", "hidden_dropout", "residual_dropout", "dropout")
+_DROPOUTS = ("hidden_dropout_prob", "resid_pdrop", "hidden_dropout", "residual_dropout", "dropout", "dropout_rate")
 """Fields that say which share of the residual stream training drops; a model has one of them."""
-_DROP = frozenset({"bert", "camembert", "distilbert", "gpt2", "gpt_bigcode", "opt", "roberta", "xlm-roberta"})
+_DROP = frozenset({
+    "bart", "bert", "blenderbot", "blenderbot-small", "camembert", "deberta-v2", "distilbert", "electra", "gpt2", "gpt_bigcode",
+    "hubert", "m2m_100", "marian", "mbart", "mpnet", "mt5", "opt", "pegasus", "plbart", "roberta", "t5", "umt5", "wav2vec2",
+    "xlm-roberta",
+})  # fmt: skip
 """Models that drop some where the field is missing: the defaults of their classes in transformers."""
 
 

@@ -1,4 +1,4 @@
-"""Attention of heads with a key and value cache: grouped queries, sliding windows, encoders, cross-attention."""
+"""Attention of heads with a key and value cache: grouped queries, windows, encoders, cross-attention, relative positions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from dataclasses import dataclass
 
 from ....features.dtypes import itemsize_b
 from ....features.errors import SpecError
-from ..kernel_list import ROPE, KernelList, Weights
+from ..kernel_list import MOVED, ROPE, KernelList, StandIn, Weights
 from ..plan import ParallelPlan, check_divides
-from ..step import Formats, Sequences
+from ..step import SOURCE_MISSING, Formats, Sequences, Step
+
+_BIASES = StandIn("biases of scores by relative position are estimated as a gather that attention then reads", MOVED)
+_BIASES_AGAIN = StandIn(
+    "biases of scores that an earlier layer gathered are estimated by what attention reads", MOVED, 0.5
+)
+_GATHER = StandIn("the choice of scores by relative position is estimated as a copy of them", MOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +25,7 @@ class Attention:
         heads: Query heads.
         kv_heads: Key and value heads.
         head_dim: Size of one head.
-        window: Sliding window in positions, 0 for none.
+        window: Sliding window in positions, around each where all see each other; 0 for none.
         causal: Whether a position sees only itself and earlier ones, as in a decoder with a cache.
         qkv_bias: Whether the projections of queries, keys and values have a bias.
         output_bias: Whether the output projection has one.
@@ -27,8 +33,10 @@ class Attention:
         rotary: Whether positions are rotations of queries and keys.
         gated: Whether a sigmoid gate as wide as the queries multiplies the result (Qwen3-Next).
         sinks: Whether each head has a learned sink (gpt-oss).
-        keys: Positions of the encoder that queries look at; 0: their own sequence.
+        keys: Positions of the encoder that queries look at, None where nobody has said how many; 0: their own sequence.
         inputs: Columns of what is projected, 0 for the width of the residual stream (Zamba2 puts the embedding beside it).
+        biases: Rows of a table of biases by relative position that are added to the scores (T5); 0: an earlier layer has it;
+            None: there are none.
     """
 
     heads: int
@@ -42,13 +50,20 @@ class Attention:
     rotary: bool = True
     gated: bool = False
     sinks: bool = False
-    keys: int = 0
+    keys: int | None = 0
     inputs: int = 0
+    biases: int | None = None
 
     @property
     def name(self) -> str:
         """Its part of a kernel's name."""
-        return "cross_attention" if self.keys else "attention"
+        return "attention" if self.keys == 0 else "cross_attention"
+
+    def _length(self, length: int) -> int:
+        """Positions that queries look at: the encoder's, or those of their own sequence."""
+        if self.keys is None:
+            raise SpecError(SOURCE_MISSING, field="source")
+        return self.keys or length
 
     def check(self, plan: ParallelPlan) -> None:
         """That the ranks of `tp` divide the heads, and divide the key heads or are a multiple of them.
@@ -77,7 +92,8 @@ class Attention:
         """Parameters of a rank: projections, and biases, norms and sinks beside them."""
         query, key = self._query_width(plan), self._key_width(plan)
         biases = self.qkv_bias * (query + 2 * key) + self.output_bias * hidden
-        others = biases + bool(self.norm_kind) * 2 * self.head_dim + self.sinks * self.heads // plan.tp
+        others = biases + bool(self.norm_kind) * 2 * self.head_dim
+        others += (self.sinks + (self.biases or 0)) * self.heads // plan.tp
         products = (self.inputs or hidden) * (query * (1 + self.gated) + 2 * key) + query * hidden
         return Weights(products=products, others=others)
 
@@ -87,10 +103,10 @@ class Attention:
         heads, kv_heads = self.heads // plan.tp, self._kv_heads(plan)
         query, key = self._query_width(plan), self._key_width(plan)
         queries = query * (1 + self.gated)
-        if self.keys:
+        if self.keys != 0:
             kernels.product("query", queries, hidden, bias=self.qkv_bias)
             if new := sum(group.count for group in kernels.step if not group.context):
-                kernels.product("key_value", 2 * key, hidden, rows=new * self.keys, bias=self.qkv_bias)
+                kernels.product("key_value", 2 * key, hidden, rows=new * self._length(0), bias=self.qkv_bias)
         elif kernels.eager and self.kv_heads == self.heads and self.qkv_bias and not self.causal:
             # Encoders of PyTorch project queries, keys and values one by one.
             for name in ("query", "key", "value"):
@@ -112,15 +128,18 @@ class Attention:
 
     def _attend(self, kernels: KernelList, group: Sequences, heads: int, kv_heads: int) -> None:
         queries = group.new_tokens
-        length = self.keys or group.length
+        length = self._length(group.length)
         causal = self.causal and not self.keys
+        if self.biases is not None:
+            name, stands_for = ("gather_biases", _BIASES) if self.biases else ("biases", _BIASES_AGAIN)
+            kernels.copy(name, length, rows=heads * queries, stands_for=stands_for)
         if not kernels.fused_attention:
             self._attend_unfused(kernels, group, heads, length)
             return
         kernels.add(
             "decode" if queries == 1 else "prefill", "attention", kernels.formats.dtype, kv_dtype=kernels.formats.kv,
             variant="" if causal or queries == 1 else "full", batch=group.count, heads=heads, kv_heads=kv_heads, q_len=queries,
-            kv_len=length, head_dim=self.head_dim, window=self.window if causal and self.window < length else 0,
+            kv_len=length, head_dim=self.head_dim, window=self.window if self.window < length else 0,
         )  # fmt: skip
 
     def _attend_unfused(self, kernels: KernelList, group: Sequences, heads: int, length: int) -> None:
@@ -141,15 +160,78 @@ class Attention:
 
     def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
         """Keys and values of a sequence, no more positions than the window."""
-        if self.keys:
-            positions = self.keys
-        elif not self.causal:
+        if not self.causal:
             return 0.0
-        else:
-            positions = min(length, self.window or length)
+        positions = self._length(min(length, self.window or length))
         return 2 * positions * self._key_width(plan) * itemsize_b(formats.kv)
 
     def width(self, hidden: int, plan: ParallelPlan) -> float:
         """Queries, keys, values and result."""
         del hidden
         return self._query_width(plan) * (2 + self.gated) + 2 * self._key_width(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAttention(Attention):
+    """Attention within square windows of an image: every window is a sequence (Swin, arXiv 2103.14030, section 3.2).
+
+    Attributes:
+        windows: Windows of an image.
+        area: Positions of a window.
+        shifted: Whether windows are moved by half a window, which takes two copies more.
+    """
+
+    windows: int = 1
+    area: int = 1
+    shifted: bool = False
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The copies that take windows out of images and put them back, and attention in all of them."""
+        with kernels.running(Step.prefill(kernels.step.sequences * self.windows, self.area)):
+            with kernels.repeated(4 if self.shifted else 2, "windows"):
+                kernels.copy("copy", hidden)
+            Attention.list_kernels(self, kernels, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class DisentangledAttention(Attention):
+    """Attention with scores of content by position too (DeBERTa, arXiv 2006.03654, section 3.1), operator by operator as in
+    transformers, which has no fused kernel of it.
+
+    Attributes:
+        rows: Relative positions that have an embedding.
+        terms: Scores beside those of content by content: `c2p`, `p2c` or both.
+        projects: Whether the embeddings have projections of their own.
+        table: Whether the embeddings, with their norm, are counted in this layer.
+    """
+
+    rows: int = 0
+    terms: tuple[str, ...] = ()
+    projects: bool = False
+    table: bool = False
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank, embeddings of relative positions in the first layer."""
+        query = self._query_width(plan)
+        projections = len(self.terms) if self.projects else 0
+        table = (self.rows + 2) * hidden if self.table else 0
+        return Attention.weights(self, hidden, plan) + Weights(
+            projections * query * hidden, others=projections * query + table
+        )
+
+    def _attend(self, kernels: KernelList, group: Sequences, heads: int, kv_heads: int) -> None:
+        del kv_heads
+        batch, length, width = group.count * heads, group.length, heads * self.head_dim
+        for name in self.terms:
+            with kernels.repeated(1, name):
+                kernels.product("positions", width, self.heads * self.head_dim, rows=self.rows, bias=True)
+                kernels.copy("repeat", self.head_dim, rows=batch * self.rows)
+                kernels.batched("scores", batch, length, self.rows, self.head_dim)
+                kernels.copy("gather", length, rows=batch * length, stands_for=_GATHER)
+                kernels.elementwise("scale", "divu", length, rows=batch * length)
+                kernels.elementwise("sum", "add", length, rows=batch * length)
+        self._attend_unfused(kernels, group, heads, length)
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """Beside queries, keys and values the scores by relative position, and as many by content."""
+        return Attention.width(self, hidden, plan) + 2 * (1 + len(self.terms)) * self.heads // plan.tp * self.rows

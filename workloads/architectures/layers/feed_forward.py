@@ -1,4 +1,4 @@
-"""Feed-forward parts: a dense network, and a mixture of experts with its router and shared experts."""
+"""Feed-forward parts: a dense network, a mixture of experts with its router and shared experts, products, convolutions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _EAGER_ACTIVATIONS = {
     # multiplications (PyTorch's aten/src/ATen/native/cuda/PowKernel.cu).
     "gelu_new": ("mulu", "mulu", "mulu", "add", "mulu", "tanh", "addu", "mul"),
 }
+_AS_PRODUCT = StandIn("a convolution of groups of channels is estimated as the products it amounts to", 2.0)
+_DEPTHWISE = StandIn("a convolution of each channel alone is estimated by the bytes it moves", 2.0)
 _UNGATED = StandIn("experts of two products are estimated as experts of three that are as much narrower", MOVED)
 
 
@@ -212,6 +214,55 @@ class Linear:
         """The results."""
         del hidden
         return sum(self.sizes[:-1]) + self.sizes[-1] / plan.tp
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution that keeps the channels, each of which reads its group's; every rank has it whole.
+
+    Attributes:
+        taps: Positions that a result reads.
+        groups: Groups of channels; 0: each channel reads itself alone.
+        activation: The element-by-element kernel behind it.
+        layer_scale: Whether a learned factor of each channel scales what its layer adds (ConvNeXt).
+    """
+
+    taps: int
+    groups: int = 0
+    activation: str = "gelu"
+    layer_scale: bool = False
+
+    name = "convolution"
+
+    def check(self, plan: ParallelPlan) -> None:
+        """Nothing is split."""
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of each rank."""
+        del plan
+        group = hidden // (self.groups or hidden)
+        return Weights(others=hidden * (group * self.taps + 1 + self.layer_scale))
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """A product for each group, or the bytes that move, and the activation or the scale."""
+        if self.groups:
+            group = hidden // self.groups
+            kernels.batched("product", self.groups, kernels.tokens, group, group * self.taps, stands_for=_AS_PRODUCT)
+            kernels.elementwise("activation", self.activation, hidden)
+        else:
+            kernels.elementwise("depthwise", "mulu", hidden, stands_for=_DEPTHWISE)
+        if self.layer_scale:
+            kernels.elementwise("layer_scale", "mulu", hidden)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """Nothing is kept."""
+        del length, formats, plan
+        return 0.0
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """The result, and the activation of it."""
+        del plan
+        return 2 * hidden
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....features.dtypes import itemsize_b
-from ..kernel_list import KernelList, Weights
+from ..kernel_list import KernelList, StandIn, Weights
 from ..plan import ParallelPlan, check_divides
 from ..step import Formats, Sequences
+
+_INDEX = StandIn("scores of the indexer are estimated as attention of as many operations to keys as large", 2.0)
+_CHOICE = StandIn("the choice of the best scores is estimated as a softmax over them", 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +101,47 @@ class LatentAttention:
         del hidden
         heads = self.heads // plan.tp
         return heads * (2 * self._key_dim + 2 * self.value_dim) + self.query_rank + self._cached
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedLatentAttention(LatentAttention):
+    """Latent attention to the positions that an indexer scores best (DeepSeek-V3.2, arXiv 2512.02556, section 2.1).
+
+    Attributes:
+        index_heads: Query heads of the indexer, which have one key head.
+        index_dim: Size of its heads.
+        chosen: Most positions that a query attends to.
+    """
+
+    index_heads: int = 1
+    index_dim: int = 1
+    chosen: int = 1
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank; the indexer is on each."""
+        queries = (self.query_rank or hidden) * self.index_heads * self.index_dim
+        indexer = Weights(queries + hidden * (self.index_dim + self.index_heads), others=2 * self.index_dim)
+        return LatentAttention.weights(self, hidden, plan) + indexer
+
+    def _attend(self, kernels: KernelList, hidden: int, variant: str, group: Sequences) -> None:
+        """Prompts longer than what is chosen attend position by position, as decoding does (FlashMLA's sparse kernels)."""
+        with kernels.repeated(1, "indexer"):
+            kernels.product("query", self.index_heads * self.index_dim, self.query_rank or hidden, rows=group.tokens)
+            kernels.product("key_weight", self.index_dim + self.index_heads, hidden, rows=group.tokens)
+            kernels.add(
+                variant, "attention", kernels.formats.dtype, kv_dtype=kernels.formats.kv, batch=group.count,
+                heads=self.index_heads, kv_heads=1, q_len=group.new_tokens, kv_len=group.length,
+                head_dim=max(1, self.index_dim // 2), stands_for=_INDEX,
+            )  # fmt: skip
+            kernels.add("choice", "softmax", "fp32", rows=group.tokens, cols=group.length, stands_for=_CHOICE)
+        if group.length > self.chosen:
+            # Every earlier position is chosen by the first of them.
+            whole = min(group.new_tokens, max(0, self.chosen - group.context))
+            seen = whole * (group.context + (whole + 1) / 2) + (group.new_tokens - whole) * self.chosen
+            group, variant = Sequences(group.tokens, 1, round(seen / group.new_tokens) - 1), "decode"
+        LatentAttention._attend(self, kernels, hidden, variant, group)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """The latents, and a key of the indexer for each position."""
+        index_b = length * self.index_dim * itemsize_b(formats.kv)
+        return LatentAttention.cache_b(self, length, formats, plan) + index_b

@@ -15,6 +15,7 @@ _SELECTIVE = StandIn("the scan of Mamba is estimated as twice that of Mamba-2 wi
 """Mamba-2's scan is 2 to 8 times as fast, the more the larger the state (Dao and Gu, arXiv 2405.21060, abstract and section
 9.3)."""
 _SELECTIVE_STEP = StandIn("a step of Mamba's state is estimated as one of Mamba-2 with a state as small", 1.5)
+_CHANNELS = StandIn("the delta rule with a decay of each channel is estimated as the one with decays of heads", 1.5)
 
 
 def _list_convolution(kernels: KernelList, channels: int, positions: int) -> list[tuple[bool, int, int]]:
@@ -130,7 +131,7 @@ class StateSpace:
 
 @dataclass(frozen=True, slots=True)
 class GatedDelta:
-    """Linear attention by the gated delta rule, as in Qwen3-Next.
+    """Linear attention by the gated delta rule, as in Qwen3-Next, or with a decay of each channel, as in Kimi Linear.
 
     Attributes:
         key_heads: Heads of queries and keys.
@@ -139,6 +140,8 @@ class GatedDelta:
         value_dim: Size of a value.
         convolution: Positions of the short convolution.
         state_dtype: Number format of the state.
+        gate_rank: Rank of the products that give each channel its gate and its decay (Kimi Linear, arXiv 2510.26692); 0: gates
+            have full rank, and heads decay.
     """
 
     key_heads: int
@@ -147,6 +150,7 @@ class GatedDelta:
     value_dim: int
     convolution: int
     state_dtype: str = "fp32"
+    gate_rank: int = 0
 
     name = "linear_attention"
 
@@ -167,21 +171,32 @@ class GatedDelta:
         """Parameters of a rank: projections, the convolution, two numbers per head and the norm of one head."""
         key, value = self._widths(plan)
         heads = self.value_heads // plan.tp
+        gates = hidden * (value + heads)
+        if self.gate_rank:
+            gates = 2 * self.gate_rank * (hidden + value)
         return Weights(
-            products=hidden * (2 * key + 2 * value + 2 * heads) + value * hidden,
-            others=(2 * key + value) * self.convolution + 2 * heads + self.value_dim,
+            products=hidden * (2 * key + value + heads) + gates + value * hidden,
+            others=(2 * key + value) * self.convolution + heads + (value if self.gate_rank else heads) + self.value_dim,
         )
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
         """Projections, the convolution, the rule for each group of sequences, the gated norm, the output projection."""
         key, value = self._widths(kernels.plan)
         heads = self.value_heads // kernels.plan.tp
-        kernels.product("qkvz", 2 * key + 2 * value, hidden)
-        kernels.product("beta_decay", 2 * heads, hidden, quantised=False)
+        if self.gate_rank:
+            kernels.product("qkv", 2 * key + value, hidden)
+            kernels.product("beta", heads, hidden, quantised=False)
+            kernels.product("gates_in", 2 * self.gate_rank, hidden)
+            for name in ("decay", "output_gate"):
+                kernels.product(name, value, self.gate_rank)
+            kernels.elementwise("decay_activation", "silu", value)
+        else:
+            kernels.product("qkvz", 2 * key + 2 * value, hidden)
+            kernels.product("beta_decay", 2 * heads, hidden, quantised=False)
         _list_recurrence(
             kernels, "rule", "gated_delta", channels=2 * key + value, positions=self.convolution,
             state_dtype=self.state_dtype, heads=heads, key_heads=self.key_heads // kernels.plan.tp, key_dim=self.key_dim,
-            value_dim=self.value_dim,
+            value_dim=self.value_dim, stands_for=(_CHANNELS, _CHANNELS) if self.gate_rank else (None, None),
         )  # fmt: skip
         kernels.norm("norm", "rmsnorm", kernels.tokens * heads, self.value_dim)
         kernels.elementwise("gate", "mul", value)
@@ -199,7 +214,7 @@ class GatedDelta:
         """Projected and convolved queries, keys and values, the gate and the result."""
         del hidden
         key, value = self._widths(plan)
-        return 4 * key + 4 * value
+        return 4 * key + (5 if self.gate_rank else 4) * value
 
 
 @dataclass(frozen=True, slots=True)

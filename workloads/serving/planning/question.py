@@ -76,8 +76,7 @@ class PlanQuestion:
     setting: PowerSetting | None = None
 
     def __post_init__(self) -> None:
-        if not self.facts.generates:
-            raise SpecError(f"{self.facts.name} generates no text, so that it has no tokens to serve", field="model")
+        self.facts.check_serves()
         for name in ("devices", "engines"):
             if not getattr(self, name):
                 raise SpecError(f"at least one of {name} is needed", field=name)

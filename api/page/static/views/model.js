@@ -127,6 +127,7 @@ function bodyOf({ state, catalogue }) {
     phase: state.get("phase"),
     batch: wholeOrText(state.get("batch")),
     ...(isFixed({ state }) ? {} : { length: wholeOrText(state.get("length")) }),
+    ...(state.get("config") && state.get("source") ? { source: wholeOrText(state.get("source")) } : {}),
     ...plan,
     ...(state.get("weights") ? { weights: state.get("weights") } : {}),
     ...(Object.keys(prices).length ? { price_per_hour: prices } : {}),
@@ -251,7 +252,12 @@ function slider(view, name, label, { least, most }) {
 function ownConfig(state) {
   const area = el("textarea", { rows: "5", spellcheck: "false", placeholder: '{"model_type": "llama", …}', maxlength: "200000" });
   area.value = state.get("config");
-  return group("Another model", field("config", "Its config.json", area), hint("From the model's repository; no weights are needed."));
+  return group(
+    "Another model",
+    field("config", "Its config.json", area),
+    hint("From the model's repository; no weights are needed."),
+    numberField(state, "source", "Tokens that its encoder of text reads"),
+  );
 }
 
 function draw(view, { body, answer }) {

@@ -11,6 +11,7 @@ import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.workloads.architectures.config.fields import MAX_LAYERS
 from kernelcast.workloads.architectures.config.reading import MAX_CONFIG_B, READERS, read_config_file, read_facts
+from kernelcast.workloads.architectures.facts import ModelFacts
 from kernelcast.workloads.architectures.forward import forward
 from kernelcast.workloads.architectures.layers.attention import Attention
 from kernelcast.workloads.architectures.layers.feed_forward import Experts, Mlp
@@ -26,12 +27,30 @@ MAMBA: dict[str, Any] = {
     "model_type": "mamba2", "hidden_size": 128, "num_hidden_layers": 2, "num_heads": 4, "head_dim": 64, "state_size": 16,
     "n_groups": 1, "vocab_size": 100,
 }  # fmt: skip
+BART: dict[str, Any] = {
+    "model_type": "bart", "d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 128,
+    "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 128, "vocab_size": 100,
+}  # fmt: skip
+T5: dict[str, Any] = {
+    "model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 3, "num_heads": 4, "vocab_size": 100,
+}  # fmt: skip
 EVERY: dict[str, dict[str, Any]] = {
+    **{name: BART | {"model_type": name, "max_position_embeddings": 64} for name in (
+        "bart", "blenderbot", "blenderbot-small", "m2m_100", "marian", "mbart", "pegasus", "plbart")},
+    **{name: T5 | {"model_type": name} for name in ("mt5", "t5", "umt5")},
+    **{name: LLAMA | {"model_type": name} for name in ("hubert", "wav2vec2")},
+    "convnext": {"model_type": "convnext", "depths": [1, 2], "hidden_sizes": [16, 32], "image_size": 32},
+    "swin": {"model_type": "swin", "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "image_size": 64},
+    "deberta-v2": LLAMA | {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": "p2c|c2p",
+                           "position_buckets": 16, "conv_kernel_size": 3},
+    "hunyuan_v1_moe": MOE | {"model_type": "hunyuan_v1_moe", "moe_topk": [2, 2]},
+    "kimi_linear": MOE | {"model_type": "kimi_linear", "kv_lora_rank": 32, "linear_attn_config": {
+        "full_attn_layers": [4], "num_heads": 2, "head_dim": 16}},
     **{name: LLAMA | {"model_type": name} for name in (
         "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "phi", "arcee", "cohere", "cohere2",
         "ernie4_5", "exaone", "exaone4", "glm", "glm4", "glm4v_text", "granite", "hunyuan_v1_dense", "nemotron", "olmo",
         "olmo2", "olmo3", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "seed_oss", "smollm3", "stablelm",
-        "camembert", "roberta", "xlm-roberta", "lfm2")},
+        "albert", "camembert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta", "lfm2")},
     **{name: MOE | {"model_type": name} for name in (
         "minimax_m2", "mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "dots1", "ernie4_5_moe", "glm4_moe", "glm4v_moe_text",
         "granitemoe", "granitemoeshared", "llama4_text", "olmoe", "phimoe", "qwen3_vl_moe_text", "jamba", "granitemoehybrid",
@@ -60,7 +79,7 @@ EVERY: dict[str, dict[str, Any]] = {
             "model_type": name, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16,
             "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "first_k_dense_replace": 1,
         }
-        for name in ("deepseek_v2", "deepseek_v3", "kimi_k2")
+        for name in ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2")
     },
     "gpt2": {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 100},
     "gpt_neox": LLAMA | {"model_type": "gpt_neox"},
@@ -68,10 +87,8 @@ EVERY: dict[str, dict[str, Any]] = {
     "starcoder2": LLAMA | {"model_type": "starcoder2"},
     "opt": LLAMA | {"model_type": "opt", "ffn_dim": 512},
     "bert": LLAMA | {"model_type": "bert"},
-    "whisper": {
-        "model_type": "whisper", "d_model": 64, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 128,
-        "decoder_layers": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 128, "max_source_positions": 50,
-        "max_target_positions": 20, "num_mel_bins": 8, "vocab_size": 100,
+    "whisper": BART | {
+        "model_type": "whisper", "max_source_positions": 50, "max_target_positions": 20, "num_mel_bins": 8,
     },
     "mamba2": MAMBA,
     "nemotron_h": LLAMA | {
@@ -81,6 +98,11 @@ EVERY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def with_any_source(facts: ModelFacts) -> ModelFacts:
+    """The model, with something to read where it has an encoder of text."""
+    return facts.with_source(5) if facts.encoder is not None and facts.encoder.vocabulary else facts
+
+
 def attentions(values: dict[str, Any]) -> list[tuple[int, Attention]]:
     return [(count, part) for count, part in read_facts(values, "m").parts if isinstance(part, Attention)]
 
@@ -88,7 +110,7 @@ def attentions(values: dict[str, Any]) -> list[tuple[int, Attention]]:
 def test_every_reader_reads() -> None:
     assert set(EVERY) == set(READERS)
     for name, values in EVERY.items():
-        facts = read_facts(values, "m")
+        facts = with_any_source(read_facts(values, "m"))
         assert facts.architecture == name
         steps = forward(facts, Step.prefill(2, facts.fixed_length or 8), Formats.of(facts.dtype))
         assert steps.kernels
@@ -188,6 +210,19 @@ def test_the_text_part_of_a_model_of_images() -> None:
         (EVERY["nemotron_h"] | {"hybrid_override_pattern": ""}, "hybrid_override_pattern"),
         (MAMBA | {"num_heads": 5}, "num_heads"),
         ({"model_type": "qwen3_5"}, "text_config"),
+        (BART | {"activation_function": "sine"}, "activation_function"),
+        (T5 | {"feed_forward_proj": "gated-sine"}, "feed_forward_proj"),
+        (T5 | {"d_model": None}, "d_model"),
+        (EVERY["deberta-v2"] | {"pos_att_type": "p2p"}, "pos_att_type"),
+        (EVERY["wav2vec2"] | {"conv_dim": [8, 8]}, "conv_dim"),
+        (EVERY["wav2vec2"] | {"conv_stride": []}, "conv_stride"),
+        (EVERY["wav2vec2"] | {"num_conv_pos_embedding_groups": 7}, "num_conv_pos_embedding_groups"),
+        (EVERY["wav2vec2"] | {"add_adapter": True}, "add_adapter"),
+        (EVERY["swin"] | {"num_heads": [2]}, "num_heads"),
+        (EVERY["swin"] | {"num_heads": [3, 4]}, "num_heads"),
+        (EVERY["swin"] | {"depths": [2, 0]}, "depths"),
+        (EVERY["convnext"] | {"hidden_sizes": [16]}, "hidden_sizes"),
+        (EVERY["convnext"] | {"image_size": 7}, "image_size"),
     ],
 )
 def test_malformed_configurations_are_refused_by_field(change: dict[str, Any], field: str) -> None:
@@ -198,7 +233,7 @@ def test_malformed_configurations_are_refused_by_field(change: dict[str, Any], f
 
 
 def test_an_unknown_architecture_names_the_nearest_and_all() -> None:
-    with pytest.raises(SpecError, match="nearest: llama; read are arcee, ") as refused:
+    with pytest.raises(SpecError, match="nearest: llama; read are albert, arcee, ") as refused:
         read_facts(LLAMA | {"model_type": "llama5"}, "m")
     assert "kernelcast predict model" in str(refused.value)
 
@@ -212,7 +247,7 @@ def test_no_field_brings_a_reader_down() -> None:
         for field in values:
             for value in random.sample(strange, 5):
                 try:
-                    facts = read_facts(values | {field: value}, "m")
+                    facts = with_any_source(read_facts(values | {field: value}, "m"))
                     forward(facts, Step.prefill(1, facts.fixed_length or 2), Formats.of(facts.dtype))
                 except SpecError:
                     refused += 1
