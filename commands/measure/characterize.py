@@ -97,7 +97,7 @@ def gpu_entry(calls_itself: str, device: Mapping[str, Any], measured: Measured, 
 
     Args:
         calls_itself: its name by the driver, kept as an alias.
-        device: what the measuring process said of it (`attributes` by `collectors.gpu.measure.cuda.device_attributes`).
+        device: what the measuring process said of it (`attributes` by `characterize.micro_kernels.device_attributes`).
         measured: the facts.
         power_limit_w: the limit in force, None where unknown.
 

@@ -167,7 +167,7 @@ class Missing:
         if name.split('.')[0] in {BLOCKED!r}:
             raise ModuleNotFoundError(f'no {{name}} on this machine', name=name)
 sys.meta_path.insert(0, Missing())
-import kernelcast.collectors.gpu.measure.bench, kernelcast.collectors.gpu.measure.cuda
+import kernelcast.collectors.gpu.measure.bench, kernelcast.collectors.gpu.measure.torch_gpu
 import kernelcast.collectors.gpu.measure.worker, kernelcast.collectors.gpu.characterize.characterize
 import kernelcast.collectors.gpu.profiling.launch_worker
 from kernelcast.collectors.runner import gpu_runners

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 from kernelcast.collectors.meters import find
-from kernelcast.collectors.meters.find import find_gpu_meter
+from kernelcast.collectors.meters.find import find_gpu_meter, gpu_facts, gpu_state
 from kernelcast.collectors.meters.nvml import (
     NvmlMissingError,
     NvmlReader,
-    gpu_facts,
-    gpu_state,
     nvml_reader,
     open_nvml,
     throttle_words,

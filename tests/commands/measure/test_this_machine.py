@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernelcast.collectors import host
-from kernelcast.collectors.meters import nvml
+from kernelcast.collectors.meters import find
 from kernelcast.commands.measure.this_machine import refuse_other_machine
 from kernelcast.datasets.rows.schema import Measurement, Provenance
 from kernelcast.datasets.store.store import Store, block_facts
@@ -70,7 +70,7 @@ def test_another_gpu_is_refused(tmp_path, monkeypatch):
     device = catalogue().get("nvidia-l4")
     store = stored(tmp_path, device.name, {**CPU, "gpu": GPU})
     monkeypatch.setattr(host, "machine_facts", lambda device: CPU | {"cores": 64})
-    monkeypatch.setattr(nvml, "gpu_facts", lambda reader: reader)
+    monkeypatch.setattr(find, "gpu_facts", lambda reader: reader)
     refuse_other_machine(store, device, GPU)  # type: ignore[arg-type]
     refuse_other_machine(store, device)
     with pytest.raises(SpecError, match="name NVIDIA L4 before, NVIDIA L40S now"):

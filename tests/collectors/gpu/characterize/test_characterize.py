@@ -13,7 +13,12 @@ from typing import Any
 
 import pytest
 from kernelcast.collectors.gpu.characterize.characterize import MOST_LOST, characterize, serve
-from kernelcast.collectors.gpu.characterize.micro_kernels import MICRO_SOURCE, Chain, SaturatingKernel
+from kernelcast.collectors.gpu.characterize.micro_kernels import (
+    MICRO_SOURCE,
+    Chain,
+    SaturatingKernel,
+    device_attributes,
+)
 from kernelcast.collectors.gpu.characterize.probes import (
     BANDWIDTH,
     LATENCY,
@@ -29,7 +34,6 @@ from kernelcast.collectors.gpu.characterize.probes import (
     SaturatedRate,
     SensorPeriod,
 )
-from kernelcast.collectors.gpu.measure.cuda import device_attributes
 from kernelcast.collectors.gpu.runners.cupy import tile_of
 from kernelcast.collectors.gpu.runners.triton import triton_binaries
 from kernelcast.features.kernel import KernelSpec

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kernelcast.collectors.gpu.measure.cuda import SPACER_CYCLES, CudaGpu
+from kernelcast.collectors.gpu.measure.torch_gpu import SPACER_CYCLES, TorchGpu
 
 
 class Output:
@@ -15,7 +15,7 @@ class Output:
 
 
 class PlayedCuda:
-    """`torch.cuda` as far as `CudaGpu` uses it: a log of what is enqueued, and errors where a test puts them."""
+    """`torch.cuda` as far as `TorchGpu` uses it: a log of what is enqueued, and errors where a test puts them."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -95,19 +95,19 @@ def cuda() -> PlayedCuda:
 
 
 @pytest.fixture
-def gpu(cuda: PlayedCuda) -> CudaGpu:
+def gpu(cuda: PlayedCuda) -> TorchGpu:
     flushed = SimpleNamespace(fill_=lambda value: cuda.log.append("flush"))
-    opened = CudaGpu(SimpleNamespace(cuda=cuda, uint8="uint8", empty=lambda size, dtype, device: flushed))
+    opened = TorchGpu(SimpleNamespace(cuda=cuda, uint8="uint8", empty=lambda size, dtype, device: flushed))
     cuda.log.clear()
     return opened
 
 
-def test_the_device_says_its_cache_and_memory(gpu: CudaGpu) -> None:
+def test_the_device_says_its_cache_and_memory(gpu: TorchGpu) -> None:
     assert (gpu.cache_b, gpu.memory_b) == (60.0, 150.0)
     assert gpu.broken() is None
 
 
-def test_calls_are_captured_in_order_and_replayed_behind_a_spacer(gpu: CudaGpu, cuda: PlayedCuda) -> None:
+def test_calls_are_captured_in_order_and_replayed_behind_a_spacer(gpu: TorchGpu, cuda: PlayedCuda) -> None:
     graph = gpu.graph([lambda: cuda.log.append("a"), lambda: cuda.log.append("b")])
     assert cuda.log == ["sync", "begin", "a", "b", "end"]
     cuda.log.clear()
@@ -115,7 +115,7 @@ def test_calls_are_captured_in_order_and_replayed_behind_a_spacer(gpu: CudaGpu, 
     assert cuda.log == [f"sleep {SPACER_CYCLES}", "event", "replay", "event", "wait"]
 
 
-def test_a_flush_stands_outside_the_events_and_needs_no_spacer(gpu: CudaGpu, cuda: PlayedCuda) -> None:
+def test_a_flush_stands_outside_the_events_and_needs_no_spacer(gpu: TorchGpu, cuda: PlayedCuda) -> None:
     graph = gpu.graph([lambda: None], gpu.flush)
     cuda.log.clear()
     graph.replay_s()
@@ -123,7 +123,7 @@ def test_a_flush_stands_outside_the_events_and_needs_no_spacer(gpu: CudaGpu, cud
 
 
 @pytest.mark.parametrize("cold", [True, False])
-def test_outputs_of_cold_calls_live_as_long_as_their_graph(gpu: CudaGpu, cold: bool) -> None:
+def test_outputs_of_cold_calls_live_as_long_as_their_graph(gpu: TorchGpu, cold: bool) -> None:
     written: list[weakref.ref[Output]] = []
 
     def call() -> Output:
@@ -141,7 +141,7 @@ def failing() -> None:
     raise ValueError("not while capturing")
 
 
-def test_an_error_in_a_call_ends_the_capture_and_the_device_goes_on(gpu: CudaGpu, cuda: PlayedCuda) -> None:
+def test_an_error_in_a_call_ends_the_capture_and_the_device_goes_on(gpu: TorchGpu, cuda: PlayedCuda) -> None:
     with pytest.raises(ValueError, match="not while capturing"):
         gpu.graph([failing])
     assert cuda.log[-1] == "end"
@@ -149,7 +149,7 @@ def test_an_error_in_a_call_ends_the_capture_and_the_device_goes_on(gpu: CudaGpu
 
 
 @pytest.mark.parametrize("call", [failing, lambda: None])
-def test_a_capture_that_does_not_end_breaks_the_process_for_good(gpu: CudaGpu, cuda: PlayedCuda, call: Any) -> None:
+def test_a_capture_that_does_not_end_breaks_the_process_for_good(gpu: TorchGpu, cuda: PlayedCuda, call: Any) -> None:
     cuda.capture_end_error = "CUDA error: operation failed due to a previous error during capture\nmore"
     with pytest.raises((ValueError, RuntimeError)) as raised:
         gpu.graph([call])
@@ -161,14 +161,14 @@ def test_a_capture_that_does_not_end_breaks_the_process_for_good(gpu: CudaGpu, c
     assert "more" not in why
 
 
-def test_a_lost_context_is_found_by_waiting_for_the_device(gpu: CudaGpu, cuda: PlayedCuda) -> None:
+def test_a_lost_context_is_found_by_waiting_for_the_device(gpu: TorchGpu, cuda: PlayedCuda) -> None:
     cuda.synchronize_error = "CUDA error: an illegal memory access was encountered\nmore"
     assert (
         gpu.broken() == "the device context is lost: RuntimeError: CUDA error: an illegal memory access was encountered"
     )
 
 
-def test_a_steady_loop_counts_every_replay_that_has_ended(gpu: CudaGpu, cuda: PlayedCuda) -> None:
+def test_a_steady_loop_counts_every_replay_that_has_ended(gpu: TorchGpu, cuda: PlayedCuda) -> None:
     loop = gpu.steady(gpu.graph([lambda: None] * 10), 10)
     cuda.log.clear()
     assert loop.turn() == 10
@@ -180,7 +180,7 @@ def test_a_steady_loop_counts_every_replay_that_has_ended(gpu: CudaGpu, cuda: Pl
     assert cuda.log.count("replay") == 3 + 1 + 3
 
 
-def test_memory_is_given_back_once_half_of_it_is_running(gpu: CudaGpu, cuda: PlayedCuda) -> None:
+def test_memory_is_given_back_once_half_of_it_is_running(gpu: TorchGpu, cuda: PlayedCuda) -> None:
     gpu.release()
     assert "empty_cache" not in cuda.log
     cuda.free_b = 70
@@ -188,6 +188,6 @@ def test_memory_is_given_back_once_half_of_it_is_running(gpu: CudaGpu, cuda: Pla
     assert cuda.log[-1] == "empty_cache"
 
 
-def test_a_call_is_timed_from_an_idle_device_to_its_end(gpu: CudaGpu, cuda: PlayedCuda) -> None:
+def test_a_call_is_timed_from_an_idle_device_to_its_end(gpu: TorchGpu, cuda: PlayedCuda) -> None:
     gpu.call_s(lambda: cuda.log.append("call"))
     assert cuda.log == ["sync", "call", "sync"]
