@@ -19,7 +19,6 @@ from ....features.cost.occupancy import WARP_SIZE
 from ....features.errors import listed
 from ....features.families.gemm import output_dtype
 from ....features.kernel import KernelSpec, View, get_family
-from ....version import required_versions
 from ...runner import GpuRunner, Launch, Tensor, UnsupportedCaseError
 from ..measure.bench import TOLERANCE, expected_attention, expected_product
 
@@ -359,7 +358,13 @@ def _compile(spec: KernelSpec, capability: int) -> None:
         compiled(binary, capability)
 
 
+def _versions() -> Mapping[str, str]:
+    import triton  # asked for its version, since its package for ROCm has another name
+
+    return {"triton": triton.__version__}
+
+
 RUNNER = GpuRunner(
-    name="triton", impls=("triton",), launch=_launch, versions=partial(required_versions, "triton"), compile=_compile,
+    name="triton", impls=("triton",), launch=_launch, versions=_versions, compile=_compile,
     binaries=triton_binaries, also_on=("amd",),
 )  # fmt: skip

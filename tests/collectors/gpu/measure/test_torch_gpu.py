@@ -7,7 +7,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kernelcast.collectors.gpu.measure.torch_gpu import SPACER_CYCLES, TorchGpu
+from kernelcast.collectors.gpu.measure.operands import TORCH_DTYPES
+from kernelcast.collectors.gpu.measure.torch_gpu import (
+    ACCELERATORS,
+    CUDA,
+    MOST_FLUSHES,
+    SPACER_CYCLES,
+    TorchGpu,
+    formats_of,
+    identity,
+    need_gpu,
+)
+from kernelcast.collectors.meters.protocol import GpuIdentity
+from kernelcast.collectors.runner import UnsupportedCaseError
 
 
 class Output:
@@ -191,3 +203,135 @@ def test_memory_is_given_back_once_half_of_it_is_running(gpu: TorchGpu, cuda: Pl
 def test_a_call_is_timed_from_an_idle_device_to_its_end(gpu: TorchGpu, cuda: PlayedCuda) -> None:
     gpu.call_s(lambda: cuda.log.append("call"))
     assert cuda.log == ["sync", "call", "sync"]
+
+
+_, ROCM, XPU = ACCELERATORS
+
+
+class PlayedXpu(PlayedCuda):
+    """`torch.xpu`: no spacer; `graphs` says whether it has graphs, whose captures take no arguments."""
+
+    _sleep = property()  # as if it were not there
+
+    def __init__(self, graphs: bool) -> None:
+        super().__init__()
+        if graphs:
+
+            class XPUGraph(self.CUDAGraph):  # type: ignore[misc,name-defined]  # torch's name
+                def capture_begin(self) -> None:
+                    super().capture_begin("thread_local")
+
+            self.XPUGraph = XPUGraph
+
+    def get_device_properties(self, index: int) -> Any:
+        return SimpleNamespace(last_level_cache_size=60, total_memory=150, gpu_subslice_count=20, name="Intel Arc")
+
+
+def xpu_gpu(graphs: bool) -> tuple[TorchGpu, PlayedXpu]:
+    xpu = PlayedXpu(graphs)
+    flushed = SimpleNamespace(fill_=lambda value: xpu.log.append("flush"))
+    torch = SimpleNamespace(xpu=xpu, uint8="uint8", empty=lambda size, dtype, device: flushed)
+    gpu = TorchGpu(torch, accelerator=XPU)
+    xpu.log.clear()
+    return gpu, xpu
+
+
+def test_without_a_spacer_another_replay_goes_ahead() -> None:
+    gpu, xpu = xpu_gpu(graphs=True)
+    graph = gpu.graph([lambda: xpu.log.append("a")])
+    assert xpu.log == ["sync", "begin", "a", "end"]
+    xpu.log.clear()
+    assert graph.replay_s() == 2.5e-3
+    assert xpu.log == ["replay", "event", "replay", "event", "wait"]
+
+
+def test_without_graphs_calls_are_enqueued_behind_flushes_and_the_cache_is_warm_again() -> None:
+    gpu, xpu = xpu_gpu(graphs=False)
+    queue = gpu.graph([lambda: xpu.log.append("a"), lambda: xpu.log.append("b")])
+    assert queue.replay_s() == 2.5e-3
+    assert xpu.log == ["flush", "a", "event", "a", "b", "event", "wait"]
+    xpu.log.clear()
+    cold = gpu.graph([lambda: xpu.log.append("a"), lambda: xpu.log.append("b")], gpu.flush)
+    cold.replay_s()
+    assert xpu.log == ["flush", "event", "a", "b", "event", "wait"]
+
+
+def test_calls_that_the_device_waited_for_are_timed_again_behind_more_flushes() -> None:
+    gpu, xpu = xpu_gpu(graphs=False)
+    queue = gpu.graph([lambda: xpu.log.append("a")])
+    # The first event had fired twice before everything was enqueued.
+    xpu.late = 2
+    queue.replay_s()
+    assert xpu.log.count("flush") == 1 + 2 + 4
+    xpu.late, xpu.log = 0, []
+    queue.replay_s()
+    assert xpu.log.count("flush") == 4
+    xpu.late = 100
+    with pytest.raises(UnsupportedCaseError, match=f"flushes its cache {MOST_FLUSHES} times.*install torch 2.13"):
+        queue.replay_s()
+
+
+def test_a_steady_loop_runs_without_graphs_too() -> None:
+    gpu, xpu = xpu_gpu(graphs=False)
+    loop = gpu.steady(gpu.graph([lambda: xpu.log.append("a")] * 2), 2)
+    assert loop.turn() == 2
+    assert xpu.log.count("a") == 6
+
+
+def test_a_cache_behind_the_one_torch_knows_is_flushed_too(cuda: PlayedCuda) -> None:
+    sizes: list[int] = []
+    torch = SimpleNamespace(cuda=cuda, uint8="uint8", empty=lambda size, dtype, device: sizes.append(size))
+    assert TorchGpu(torch, l3_b=1000.0).cache_b == 1000.0
+    assert sizes == [2000]
+
+
+def test_a_torch_that_tells_no_cache_size_is_refused() -> None:
+    xpu = PlayedXpu(graphs=False)
+    xpu.get_device_properties = lambda index: SimpleNamespace(total_memory=150)  # type: ignore[method-assign]
+    with pytest.raises(SystemExit, match=r"torch 2\.6 does not tell the size of this GPU's cache; install torch 2\.13"):
+        TorchGpu(SimpleNamespace(xpu=xpu, __version__="2.6"), accelerator=XPU)
+
+
+def played(library: str | None, properties: Any = None) -> Any:
+    there = SimpleNamespace(is_available=lambda: library is not None, get_device_properties=lambda index: properties)
+    version = {"cuda": None, "hip": None, "xpu": None} | ({library: "1"} if library else {})
+    return SimpleNamespace(version=SimpleNamespace(**version), cuda=there, xpu=there, __version__="2.13.0")
+
+
+def test_the_build_of_torch_says_whose_gpus_it_runs() -> None:
+    assert [need_gpu(played(accelerator.library)) for accelerator in ACCELERATORS] == list(ACCELERATORS)
+    with pytest.raises(SystemExit, match=r"torch 2\.13\.0 sees no GPU; install the build .*NVIDIA.*AMD.*Intel"):
+        need_gpu(played(None))
+
+
+@pytest.mark.parametrize(
+    ("library", "properties", "said"),
+    [
+        ("hip", {"name": "AMD Instinct MI300X", "gcnArchName": "gfx942:sramecc+", "multi_processor_count": 304},
+         GpuIdentity("AMD Instinct MI300X", "gfx942", 304)),
+        ("xpu", {"name": "Intel(R) Arc(TM) B580 Graphics", "gpu_subslice_count": 20},
+         GpuIdentity("Intel(R) Arc(TM) B580 Graphics", None, 20)),
+        ("cuda", {"name": "NVIDIA H200", "major": 9, "minor": 0, "multi_processor_count": 132},
+         GpuIdentity("NVIDIA H200", "9.0", 132)),
+    ],
+)  # fmt: skip
+def test_torch_says_what_a_gpu_is(library: str, properties: dict[str, Any], said: GpuIdentity) -> None:
+    assert identity(played(library, SimpleNamespace(**properties)), 0) == said
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fp8"),
+    [("gfx942:sramecc+:xnack-", "float8_e4m3fnuz"), ("gfx950", "float8_e4m3fn"), ("gfx1201", "float8_e4m3fn"),
+     ("gfx90a", None), ("gfx1100", None)],
+)  # fmt: skip
+def test_an_amd_gpu_has_the_fp8_format_of_its_architecture_or_none(architecture: str, fp8: str | None) -> None:
+    formats = formats_of(ROCM, SimpleNamespace(gcnArchName=architecture))
+    assert formats.get("fp8") == fp8
+    assert "tf32" not in formats
+    assert {"fp64", "bf16", "int8"} < set(formats)
+
+
+def test_an_intel_gpu_has_no_fp8_and_perhaps_no_fp64() -> None:
+    assert set(TORCH_DTYPES) - set(formats_of(XPU, SimpleNamespace(has_fp64=False))) == {"fp64", "tf32", "fp8"}
+    assert set(TORCH_DTYPES) - set(formats_of(XPU, SimpleNamespace(has_fp64=True))) == {"tf32", "fp8"}
+    assert formats_of(CUDA, SimpleNamespace()) == TORCH_DTYPES
