@@ -164,14 +164,6 @@ def nvml_reader(
     return NvmlReader(library, handle)
 
 
-def open_nvml(index: int = 0, *, uuid: str | None = None) -> NvmlReader | None:
-    """`nvml_reader`, or None on a machine without NVML."""
-    try:
-        return nvml_reader(index, uuid=uuid)
-    except NvmlMissingError:
-        return None
-
-
 def throttle_words(bits: int) -> tuple[str, ...]:
     """The words of a bit mask of clock limits, each once, in the order of `THROTTLE_BITS`."""
     return tuple(dict.fromkeys(word for bit, word in THROTTLE_BITS if bits & bit))

@@ -109,11 +109,10 @@ def _identified(identity: GpuIdentity, wanted: Device | None, index: int, known:
             f"{calls_itself}, which is in no device file; give one with --device-file (`kernelcast measure machine --out "
             "my-gpu.yaml` makes it of an NVIDIA GPU)", field="device",
         )  # fmt: skip
+    names = listed(device.name for device in fits)
     if wanted is not None:
-        names = listed([device.name for device in fits])
         raise SpecError(f"--device is {wanted.name}, but GPU {index} is {names} ({identity.name})", field="device")
     if len(fits) > 1:
-        names = listed([device.name for device in fits])
         raise SpecError(f"{calls_itself}, with {units} compute units; name it with --device: {names}", field="device")
     return fits[0]
 

@@ -31,8 +31,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(index: int, *, uuid: str | None = None) -> None:
         raise nvml.NvmlMissingError("no driver here")
 
-    for module in (nvml, find):
-        monkeypatch.setattr(module, "nvml_reader", missing)
+    monkeypatch.setattr(find, "nvml_reader", missing)
 
 
 def unfinished(device: str, collector: str = "cpu") -> str:

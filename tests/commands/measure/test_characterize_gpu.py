@@ -11,7 +11,7 @@ from kernelcast.collectors.gpu.characterize import characterize as measuring
 from kernelcast.collectors.gpu.characterize.characterize import Characterised
 from kernelcast.collectors.gpu.profiling import launch_trace
 from kernelcast.collectors.gpu.profiling.launch_trace import LaunchTraceError, Traced
-from kernelcast.collectors.meters import find, nvml
+from kernelcast.collectors.meters import find
 from kernelcast.collectors.meters.protocol import GpuIdentity
 from kernelcast.commands.measure.characterize import gpu_entry, slug
 from kernelcast.datasets.records.launch_traces import KernelLaunch, LaunchSummary
@@ -57,7 +57,7 @@ def measured(monkeypatch):
     """Plays the GPU of that name."""
 
     def play(name: str | None, facts: dict[str, Any] = FACTS) -> None:
-        monkeypatch.setattr(nvml, "open_nvml", lambda index, **_: name and Reader(name))
+        monkeypatch.setattr(find, "open_gpu_reader", lambda index, **_: name and Reader(name))
         done = Characterised(
             facts, {"gpu": name or "NVIDIA Played 1", "compute_capability": "8.0", "attributes": ATTRIBUTES}
         )
