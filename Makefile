@@ -56,7 +56,8 @@ collect: $(VENV)/.ready
 	$(VENV)/bin/kernelcast measure cpu --minutes 15
 
 # On a machine with a GPU: its own python3 needs torch, triton, cupy, numpy, pyarrow, pyyaml, nvidia-ml-py, typer and rich,
-# and nothing is installed. The link gives the tree its package name; -P keeps its folders from shadowing packages.
+# and nothing is installed. On AMD that is torch for ROCm and amdsmi, on Intel torch for XPU, without cupy and nvidia-ml-py.
+# The link gives the tree its package name; -P keeps its folders from shadowing packages.
 collect-gpu:
 	mkdir -p build/run && ln -sfn $(CURDIR) build/run/kernelcast
 	PYTHONPATH=build/run $(PYTHON) -P -m kernelcast measure gpu --minutes $(MINUTES) --out "$(OUT)"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import re
+import runpy
 import subprocess
 from datetime import UTC, datetime
 from functools import cache
@@ -36,6 +38,17 @@ settings). A caching allocator, as deep-learning runtimes use, behaves like the 
 def utc_now() -> str:
     """Now, in UTC, ISO 8601 to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@cache
+def torch_library() -> str | None:
+    """What the installed torch runs GPUs by: `cuda`, `hip` (ROCm) or `xpu`; None without torch and of a build for CPUs."""
+    package = importlib.util.find_spec("torch")
+    if package is None or package.origin is None:
+        return None
+    # The file that torch.version is; reading it imports nothing of torch.
+    built = runpy.run_path(str(Path(package.origin).with_name("version.py")))
+    return next((library for library in ("cuda", "hip", "xpu") if built.get(library)), None)
 
 
 def cache_sizes_b(root: Path = _CPU) -> dict[str, int]:

@@ -123,6 +123,7 @@ class GpuRunner:
         compile: Builds what a case needs without a GPU, for a compute capability such as 90, into the library's cache on
             disk, where `launch` reads it; None where nothing is compiled.
         binaries: What names the binaries of a case, where `compile` builds some that cases share.
+        also_on: Makers of GPUs without CUDA that it runs on too.
     """
 
     name: str
@@ -131,6 +132,18 @@ class GpuRunner:
     versions: Callable[[], Mapping[str, str]]
     compile: Callable[[KernelSpec, int], Any] | None = None
     binaries: Callable[[KernelSpec], Hashable] | None = None
+    also_on: tuple[str, ...] = ()
+
+
+WITHOUT_CUDA = ("amd", "intel")
+"""Makers, as device files write them, whose GPUs run nothing written in CUDA."""
+
+
+def runners_on(vendor: str) -> Mapping[str, GpuRunner]:
+    """The runner of every `impl` that runs on GPUs of a maker."""
+    return {
+        impl: runner for impl, runner in gpu_runners().items() if vendor not in WITHOUT_CUDA or vendor in runner.also_on
+    }
 
 
 @cache

@@ -30,7 +30,8 @@ from ..cpu.worker import local_workers
 from ..gpu.kernels.compile_ahead import cache_environment
 from ..gpu.measure.worker import GpuCollector, GpuWorkerOptions
 from ..host import machine_facts, source_hash, state_facts
-from ..meters.nvml import NvmlMissingError, NvmlReader, gpu_facts, gpu_state, nvml_reader
+from ..meters.find import GpuReader, gpu_facts, gpu_reader, gpu_state
+from ..meters.protocol import SensorMissingError
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ def open_local(request: Request) -> LocalDevice:
 
 def _open_gpu(device: Device, index: int, known: Catalogue) -> LocalDevice:
     reader = check_gpu(device, index, known)
-    collector = GpuCollector(GpuWorkerOptions(device.name, index), env=cache_environment(home_dir() / "compiled"))
+    options = GpuWorkerOptions(device.name, index, l3_b=device.fact("l3_b") or 0.0)
+    collector = GpuCollector(options, env=cache_environment(home_dir() / "compiled"))
     collector.start(device)
     return LocalDevice(machine_facts(device.name) | {"gpu": gpu_facts(reader)}, partial(gpu_state, reader), collector)
 
@@ -112,15 +114,15 @@ def check_cpu(device: Device, known: Catalogue) -> None:
     _check_same(device, known_machine(known), f"its processor ({machine_name()}, {machine_id()})")
 
 
-def check_gpu(device: Device, index: int, known: Catalogue) -> NvmlReader:
+def check_gpu(device: Device, index: int, known: Catalogue) -> GpuReader:
     """That GPU `index` of this machine is `device`; what reads its board.
 
     Raises:
         NotThatDeviceError: it is another one, in no device file, or the driver does not say.
     """
     try:
-        reader = nvml_reader(index)
-    except NvmlMissingError as missing:
+        reader = gpu_reader(index)
+    except SensorMissingError as missing:
         raise NotThatDeviceError(f"the node is labelled {device.name}, but {missing}") from missing
     name = reader.name()
     actual = None if name is None else known_by(name, known)

@@ -30,9 +30,9 @@ from ...process import core_count
 from ..campaign import CampaignSummary, Progress
 from ..collector import Pace
 from ..kernel_campaign import run_campaign, store_sink
-from ..meters.nvml import NvmlReader, gpu_facts, gpu_state
+from ..meters.find import GpuReader, gpu_facts, gpu_state
 from ..meters.protocol import NoMeter
-from ..runner import gpu_runners
+from ..runner import gpu_runners, runners_on
 from .kernels.compile_ahead import cache_environment, compile_ahead
 from .measure.worker import GpuCollector, GpuWorkerOptions
 from .plan.cutlass_tiles import cutlass_gpu_plan
@@ -167,7 +167,7 @@ def _place(row: Mapping[str, Any]) -> int:
 
 
 def run_gpu_campaign(
-    store: Store, device: Device, reader: NvmlReader | None, budget: GpuBudget, *, seed: int = 0, index: int = 0,
+    store: Store, device: Device, reader: GpuReader | None, budget: GpuBudget, *, seed: int = 0, index: int = 0,
     families: Sequence[str] = (), progress: Callable[[str], AbstractContextManager[Progress]] | None = None,
     collector: Callable[[Mapping[str, int]], GpuCollector] | None = None, processes: int | None = None,
 ) -> GpuCampaignSummary:  # fmt: skip
@@ -191,7 +191,7 @@ def run_gpu_campaign(
     began = time.monotonic()
     cache = home_dir() / "compiled"
     make = collector or (lambda energy: GpuCollector(
-        GpuWorkerOptions(device.name, index, bool(energy), SETTLE_S, WINDOW_S), energy=energy,
+        GpuWorkerOptions(device.name, index, bool(energy), SETTLE_S, WINDOW_S, device.fact("l3_b") or 0.0), energy=energy,
         env=cache_environment(cache),
         until=began + (budget.total_s - SECONDS_PER_ENERGY_CASE if energy else budget.latency_s),
     ))  # fmt: skip
@@ -246,7 +246,7 @@ def latency_plan(
         # A fifth, in random places: every fifth binary is CUTLASS's, which takes several times as long to compile.
         tiled += cutlass_gpu_plan(len(tiled) // 4, drawn_from)
         tiled = [tiled[i] for i in np.random.default_rng(drawn_from).permutation(len(tiled))]
-    tiled = [spec for spec in tiled if spec.family in chosen]
+    tiled = [spec for spec in tiled if spec.family in chosen and spec.impl in runners_on(device.vendor)]
     return gpu_plan(rows, seed, device=device, measured=measured, tiled=tiled, families=chosen)
 
 
@@ -270,7 +270,7 @@ def one_worker(spec: KernelSpec) -> tuple[str, int]:  # noqa: ARG001
 
 
 def _ahead(
-    planned: Sequence[KernelSpec], reader: NvmlReader | None, cache: Path, processes: int | None
+    planned: Sequence[KernelSpec], reader: GpuReader | None, cache: Path, processes: int | None
 ) -> AbstractContextManager[Any]:
     """Background compiles of the planned cases that need one; none where the device does not say what to compile for."""
     capability = None if reader is None else reader.compute_capability()

@@ -1,4 +1,4 @@
-"""Energy of AMD GPUs by AMD SMI's energy accumulator (`amdsmi`, part of ROCm; rocm.docs.amd.com/projects/amdsmi).
+"""AMD GPUs by AMD SMI (`amdsmi`, part of ROCm; rocm.docs.amd.com/projects/amdsmi): energy, clocks, temperature, limits, names.
 
 Zero, negative and non-numeric answers of the library ("N/A") are missing values.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
-from .protocol import SensorMissingError
+from .nvml import visible
+from .protocol import GpuIdentity, SensorMissingError
 
 THROTTLE_COUNTERS = (
     ("prochot_residency_acc", "thermal"),
@@ -38,6 +42,9 @@ class AmdReader:
         self._amdsmi, self._handle = library, handle
         self._limited: dict[str, float] = {}
         self.throttle()  # what the counters held before counts for nothing
+        powers = self._call("amdsmi_get_power_info") or {}
+        self.power_source: str | None = next((name for name in _POWERS if _number(powers.get(name)) is not None), None)
+        """What `power_w` reads: a key of `amdsmi_get_power_info`; None where neither is told."""
 
     def energy_j(self) -> float | None:
         """Energy drawn since the driver was loaded: accumulator times its resolution, which is in microjoules."""
@@ -49,8 +56,53 @@ class AmdReader:
 
     def power_w(self) -> float | None:
         """Power of the socket: now, or the driver's average where only that is told."""
-        info = self._call("amdsmi_get_power_info") or {}
-        return next((watts for name in _POWERS if (watts := _number(info.get(name))) is not None), None)
+        return _number((self._call("amdsmi_get_power_info") or {}).get(self.power_source))
+
+    def power_limit_w(self) -> float | None:
+        """The limit in force, which the library tells in microwatts."""
+        return _scaled((self._call("amdsmi_get_power_cap_info") or {}).get("power_cap"), 1e-6)
+
+    def temperature_c(self) -> float | None:
+        """Temperature of the hottest place of the die."""
+        return _number(
+            self._call("amdsmi_get_temp_metric", "AmdSmiTemperatureType.HOTSPOT", "AmdSmiTemperatureMetric.CURRENT")
+        )
+
+    def sm_clock_hz(self) -> float | None:
+        """Clock of the compute units."""
+        return self._clock_hz("AmdSmiClkType.GFX")
+
+    def memory_clock_hz(self) -> float | None:
+        """Clock of the memory."""
+        return self._clock_hz("AmdSmiClkType.MEM")
+
+    def memory_b(self) -> float | None:
+        """Size of the device's memory."""
+        return _number(self._call("amdsmi_get_gpu_memory_total", "AmdSmiMemoryType.VRAM"))
+
+    def name(self) -> str | None:
+        """The product's name."""
+        return _text((self._call("amdsmi_get_gpu_asic_info") or {}).get("market_name"))
+
+    def identity(self) -> GpuIdentity:
+        """Its name, which is not always the data sheet's, and what its compute units are."""
+        asic = self._call("amdsmi_get_gpu_asic_info") or {}
+        units = _number(asic.get("num_compute_units"))
+        return GpuIdentity(
+            self.name(), _text(asic.get("target_graphics_version")), None if units is None else int(units)
+        )
+
+    def driver(self) -> str | None:
+        """The driver's version."""
+        return _text((self._call("amdsmi_get_gpu_driver_info") or {}).get("driver_version"))
+
+    def cuda_driver(self) -> str | None:
+        """None: it is not NVIDIA's."""
+        return None
+
+    def compute_capability(self) -> int | None:
+        """None: it is not NVIDIA's, and nothing is compiled for it ahead of its launch."""
+        return None
 
     def throttle(self) -> tuple[str, ...] | None:
         """Words for what limited the clocks since the call before, by `THROTTLE_COUNTERS`."""
@@ -62,16 +114,31 @@ class AmdReader:
         words = dict.fromkeys(word for name, word in THROTTLE_COUNTERS if now.get(name, 0) > before.get(name, 0))
         return tuple(words)
 
-    def _call(self, function: str, *arguments: Any) -> Any:
+    def runtime_names(self, place: int) -> tuple[str, str]:
+        """What the ROCm runtime calls it, in lower case: its number there, and `gpu-` with its serial number.
+
+        Before ROCm 6.4 AMD SMI does not tell the number; `place` in its own order stands for it, the same on most machines.
+        """
+        number = (self._call("amdsmi_get_gpu_enumeration_info") or {}).get("hip_id")
+        serial = str((self._call("amdsmi_get_gpu_asic_info") or {}).get("asic_serial")).lower().removeprefix("0x")
+        return str(number if isinstance(number, int) else place), f"gpu-{serial}"
+
+    def _clock_hz(self, kind: str) -> float | None:
+        clock = self._call("amdsmi_get_clock_info", kind) or {}
+        # Until ROCm 6.2 it was called `cur_clk`.
+        return _scaled(clock.get("clk", clock.get("cur_clk")), 1e6)
+
+    def _call(self, function: str, *words: str) -> Any:
+        """What a function says of the GPU; `words` name members of the library's enumerations."""
         try:
-            # Releases differ in which functions they have.
-            return getattr(self._amdsmi, function)(self._handle, *arguments)
+            # Releases differ in which functions and members they have.
+            return getattr(self._amdsmi, function)(self._handle, *(attrgetter(word)(self._amdsmi) for word in words))
         except (self._amdsmi.AmdSmiException, AttributeError):
             return None
 
 
-def amd_reader(index: int = 0, *, library: Any = None) -> AmdReader:
-    """The reader of GPU `index` in AMD SMI's order, which is that of the ROCm runtime unless devices are hidden from it.
+def amd_reader(index: int = 0, *, library: Any = None, environment: Mapping[str, str] = os.environ) -> AmdReader:
+    """The reader of the ROCm runtime's GPU `index`, which variables of the environment may put elsewhere.
 
     Raises:
         AmdMissingError: the package, its shared library, the driver or the device is missing.
@@ -89,9 +156,24 @@ def amd_reader(index: int = 0, *, library: Any = None) -> AmdReader:
         handles = library.amdsmi_get_processor_handles()
     except library.AmdSmiException as error:
         raise AmdMissingError(f"AMD SMI does not start ({' '.join(str(error).split())}); {_INSTALL}") from None
-    if index >= len(handles):
-        raise AmdMissingError(f"AMD SMI knows no GPU {index}, there are {len(handles)}; see amd-smi list")
-    return AmdReader(library, handles[index])
+    wanted = visible(index, environment.get("HIP_VISIBLE_DEVICES") or environment.get("CUDA_VISIBLE_DEVICES"))
+    if wanted.isdecimal():
+        # What ROCR hides, HIP does not count.
+        wanted = visible(int(wanted), environment.get("ROCR_VISIBLE_DEVICES"))
+    for place, handle in enumerate(handles):
+        reader = AmdReader(library, handle)
+        if wanted.lower() in reader.runtime_names(place):
+            return reader
+    raise AmdMissingError(f"AMD SMI knows no GPU {wanted}, there are {len(handles)}; see amd-smi list")
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value not in ("", "N/A") else None
+
+
+def _scaled(value: Any, scale: float) -> float | None:
+    number = _number(value)
+    return None if number is None else number * scale
 
 
 def _number(value: Any) -> float | None:

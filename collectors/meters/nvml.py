@@ -6,8 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..host import utc_now
-from .protocol import SensorMissingError
+from .protocol import GpuIdentity, SensorMissingError
 
 THROTTLE_BITS = (
     (0x1, "idle"),
@@ -89,6 +88,10 @@ class NvmlReader:
         """The product's name."""
         return _text(self._call("nvmlDeviceGetName", self._handle))
 
+    def identity(self) -> GpuIdentity:
+        """Its name, which is enough."""
+        return GpuIdentity(self.name())
+
     def compute_capability(self) -> int | None:
         """The compute capability as one number: 90 for 9.0."""
         capability = self._call("nvmlDeviceGetCudaComputeCapability", self._handle)
@@ -150,7 +153,7 @@ def nvml_reader(
         library.nvmlInit()
     except library.NVMLError as error:
         raise NvmlMissingError(f"NVML does not start ({error}); {_INSTALL}") from None
-    named = uuid or _visible(index, environment.get("CUDA_VISIBLE_DEVICES"))
+    named = uuid or visible(index, environment.get("CUDA_VISIBLE_DEVICES"))
     try:
         if named.isdecimal():
             handle = library.nvmlDeviceGetHandleByIndex(int(named))
@@ -161,47 +164,13 @@ def nvml_reader(
     return NvmlReader(library, handle)
 
 
-def open_nvml(index: int = 0, *, uuid: str | None = None) -> NvmlReader | None:
-    """`nvml_reader`, or None on a machine without NVML."""
-    try:
-        return nvml_reader(index, uuid=uuid)
-    except NvmlMissingError:
-        return None
-
-
 def throttle_words(bits: int) -> tuple[str, ...]:
     """The words of a bit mask of clock limits, each once, in the order of `THROTTLE_BITS`."""
     return tuple(dict.fromkeys(word for bit, word in THROTTLE_BITS if bits & bit))
 
 
-def gpu_state(reader: NvmlReader) -> dict[str, Any]:
-    """What changes from block to block: plain JSON; None where the device does not say."""
-    throttle = reader.throttle()
-    return {
-        "sm_clock_hz": reader.sm_clock_hz(),
-        "memory_clock_hz": reader.memory_clock_hz(),
-        "temperature_c": reader.temperature_c(),
-        "power_w": reader.power_w(),
-        "power_limit_w": reader.power_limit_w(),
-        "throttle": None if throttle is None else list(throttle),
-        "utc": utc_now(),
-    }
-
-
-def gpu_facts(reader: NvmlReader) -> dict[str, Any]:
-    """What stays the same over a campaign: plain JSON; None where the device does not say."""
-    return {
-        "name": reader.name(),
-        "driver": reader.driver(),
-        "cuda_driver": reader.cuda_driver(),
-        "memory_b": reader.memory_b(),
-        "power_limit_w": reader.power_limit_w(),
-        "power_source": reader.power_source,
-    }
-
-
-def _visible(index: int, listed: str | None) -> str:
-    """What NVML is to be asked for: the entry of `CUDA_VISIBLE_DEVICES`, an index or a UUID; else `index` itself."""
+def visible(index: int, listed: str | None) -> str:
+    """Entry `index` of a list of visible devices such as `CUDA_VISIBLE_DEVICES`, an index or a UUID; else `index` itself."""
     entries = [entry.strip() for entry in (listed or "").split(",") if entry.strip()]
     return entries[index] if index < len(entries) else str(index)
 

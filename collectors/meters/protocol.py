@@ -25,6 +25,21 @@ class SensorMissingError(Exception):
     """A sensor cannot be used on this machine; the message says why in one sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class GpuIdentity:
+    """What a GPU says it is; None where its library does not tell.
+
+    Attributes:
+        name: What it calls itself.
+        architecture: As device files write it, such as `gfx942`.
+        compute_units: How many it has; one die of a board with two has half of the board's.
+    """
+
+    name: str | None
+    architecture: str | None = None
+    compute_units: int | None = None
+
+
 class SteadyLoop(Protocol):
     """A kernel called again and again without a pause. One loop serves one measurement: its count starts at 0."""
 

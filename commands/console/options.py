@@ -28,7 +28,7 @@ Clock = Annotated[
 GpuName = Annotated[
     str | None, typer.Option("--device", help="Catalogue name of the GPU; default: found by the name it reports.")
 ]
-GpuIndex = Annotated[int, typer.Option(min=0, help="Index of the GPU, in CUDA's order.")]
+GpuIndex = Annotated[int, typer.Option(min=0, help="Index of the GPU, as torch counts them.")]
 Families = Annotated[str, typer.Option(help="Kernel families separated by commas; default: all.")]
 Family = Annotated[str | None, typer.Option(help="Family of all rows, for tables without such a column.")]
 SkipBadRows = Annotated[

@@ -44,7 +44,7 @@ def adapt(
         bool, typer.Option("--cold", help="Measure cold caches too; half of the cases are then cold.")
     ] = False,
     gpu: Annotated[
-        bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where NVML finds one.")
+        bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where its board can be read.")
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of this machine's device; default: by what it calls itself.")
@@ -163,7 +163,7 @@ def _this_gpu_name(device: str | None, known: Catalogue) -> str:
     Raises:
         SpecError: there is no GPU, or `device` is not it.
     """
-    name = _nvml_name()
+    name = _board_name()
     if device is None and name is not None and known_by(name, known) is None:
         console.note(f"no device file is of this GPU ({name}): it is characterised first, one to two minutes")
         characterise_gpu(known)
@@ -194,7 +194,7 @@ def _refuse_unfinished_elsewhere(known: Catalogue, on_gpu: bool, *, same_kind: b
         return
     if same_kind and of_gpu != on_gpu:
         return
-    calls_itself = _nvml_name() if on_gpu else machine_id()
+    calls_itself = _board_name() if on_gpu else machine_id()
     machine = known_by(calls_itself or "", known) if on_gpu else known_machine(known)
     now = calls_itself if machine is None else machine.name
     if now is not None and now != before:
@@ -206,11 +206,11 @@ def _refuse_unfinished_elsewhere(known: Catalogue, on_gpu: bool, *, same_kind: b
         )
 
 
-def _nvml_name() -> str | None:
-    """What this machine's GPU calls itself; None where NVML does not say."""
-    from ...collectors.meters.nvml import open_nvml
+def _board_name() -> str | None:
+    """What this machine's GPU calls itself; None where nothing reads its board."""
+    from ...collectors.meters.find import open_gpu_reader
 
-    reader = open_nvml()
+    reader = open_gpu_reader()
     return None if reader is None else reader.name()
 
 

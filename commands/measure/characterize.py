@@ -97,7 +97,7 @@ def gpu_entry(calls_itself: str, device: Mapping[str, Any], measured: Measured, 
 
     Args:
         calls_itself: its name by the driver, kept as an alias.
-        device: what the measuring process said of it (`attributes` by `collectors.gpu.measure.cuda.device_attributes`).
+        device: what the measuring process said of it (`attributes` by `characterize.micro_kernels.device_attributes`).
         measured: the facts.
         power_limit_w: the limit in force, None where unknown.
 
@@ -230,7 +230,7 @@ def _clock(mhz: str | None) -> dict[str, Any]:
 def characterize(
     out_file: Annotated[Path, typer.Option("--out", metavar="YAML", help="Where the device file goes.")],
     gpu: Annotated[
-        bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where NVML finds one.")
+        bool | None, typer.Option("--gpu/--cpu", help="Which to measure; default: the GPU where its board can be read.")
     ] = None,
     index: console.GpuIndex = 0,
     launches: Annotated[
@@ -264,12 +264,12 @@ def characterize(
 
 
 def wants_gpu(wanted: bool | None, index: int) -> bool:
-    """Whether the GPU is what is measured: as asked for, else where NVML finds one."""
+    """Whether the GPU is what is measured: as asked for, else where NVML or AMD SMI finds one."""
     if wanted is not None:
         return wanted
-    from ...collectors.meters.nvml import open_nvml
+    from ...collectors.meters.find import open_gpu_reader
 
-    return open_nvml(index) is not None
+    return open_gpu_reader(index) is not None
 
 
 def new_cpu() -> tuple[Path, Measured]:
@@ -312,9 +312,9 @@ def _cpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
 
 def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tuple[dict[str, Any], Measured]:
     chosen = None if device is None else device_of_kind(device, "gpu", known)
-    from ...collectors.meters.nvml import open_nvml
+    from ...collectors.meters.find import open_gpu_reader
 
-    reader = open_nvml(index)
+    reader = open_gpu_reader(index)
     if chosen is not None and reader is not None and (name := reader.name()) is not None:
         # A board that calls itself otherwise would be another device's datasheet under this one's measurements.
         gpu_if_known = known_by(name, known)
@@ -323,8 +323,8 @@ def _gpu(device: str | None, index: int, known: Catalogue, launches: bool) -> tu
                             field="device")  # fmt: skip
     console.note(f"measuring GPU {index}; keep it and the host idle for one to two minutes")
     done = _measured_gpu(index, launches)
-    by_nvml, limit_w = (None, None) if reader is None else (reader.name(), reader.power_limit_w())
-    calls_itself = by_nvml or done.device.get("gpu") or "NVIDIA GPU"
+    by_board, limit_w = (None, None) if reader is None else (reader.name(), reader.power_limit_w())
+    calls_itself = by_board or done.device.get("gpu") or "NVIDIA GPU"
     gpu_if_known = chosen or known_by(calls_itself, known)
     if gpu_if_known is not None:
         return known_entry(gpu_if_known), done.facts

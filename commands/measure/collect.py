@@ -241,13 +241,17 @@ def collect_mlir(
         from ...collectors.mlir.campaign import Plan, run_modules
         from ...collectors.mlir.compiler import module_runners
         from ...collectors.mlir.machine_code import objdump
+        from ...collectors.runner import WITHOUT_CUDA
         from ...datasets.records.mlir_modules import PROGRAMS_DIR
         from ...datasets.store.store import Store
 
         if target == "cpu":
             name, counts = this_device(device, known), tuple[int | None, ...](thread_counts(threads))
         else:
-            name, counts = this_gpu(device, 0, known)[0].name, (None,)
+            gpu = this_gpu(device, 0, known)[0]
+            if gpu.vendor in WITHOUT_CUDA:
+                raise SpecError(f"--target is cuda, which {gpu.name} does not run; give --target cpu", field="target")
+            name, counts = gpu.name, (None,)
         runners = _chosen(compiler, list(module_runners().values()))
         modules = drawn(read_modules(PROGRAMS_DIR / "texts.parquet" if texts is None else texts), count, seed)
         if objdump() is None:

@@ -20,7 +20,7 @@ from .this_machine import refuse_other_machine, this_device, this_gpu
 
 if TYPE_CHECKING:
     from ...collectors.kernel_campaign import Sink
-    from ...collectors.meters.nvml import NvmlReader
+    from ...collectors.meters.find import GpuReader
     from ...datasets.form.form import FormTable
     from ...datasets.store.store import Store
     from ...features.device import Catalogue, Device
@@ -94,9 +94,9 @@ class ThisMachine:
 
     def __init__(self, known: Catalogue, index: int = 0) -> None:
         self.known, self.index = known, index
-        self._gpu: tuple[Device, NvmlReader | None] | SpecError | None = None
+        self._gpu: tuple[Device, GpuReader | None] | SpecError | None = None
 
-    def gpu(self) -> tuple[Device, NvmlReader | None]:
+    def gpu(self) -> tuple[Device, GpuReader | None]:
         """The GPU and what reads its board.
 
         Raises:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...features.device import known_machine, machine_id, machine_name
-from ...features.errors import SpecError
+from ...features.device import known_by, known_machine, machine_id, machine_name
+from ...features.errors import SpecError, listed
 
 if TYPE_CHECKING:
-    from ...collectors.meters.nvml import NvmlReader
+    from ...collectors.meters.find import GpuReader
+    from ...collectors.meters.protocol import GpuIdentity
     from ...datasets.store.store import Store
     from ...features.device import Catalogue, Device
     from ...nightly.context import Night
@@ -55,49 +56,75 @@ def this_device(name: str | None, known: Catalogue) -> str:
     return machine.name
 
 
-def this_gpu(stated: str | None, index: int, known: Catalogue) -> tuple[Device, NvmlReader | None]:
-    """The GPU and what reads its board; no reader where there is no NVML and `stated` says what the GPU is.
+def this_gpu(stated: str | None, index: int, known: Catalogue) -> tuple[Device, GpuReader | None]:
+    """The GPU and what reads its board; no reader where nothing can and `stated` or torch says what the GPU is.
 
     Raises:
         SpecError: there is no such GPU in the catalogue, `stated` is another one than this machine's, or nothing says which
             it is.
     """
-    from ...collectors.meters.nvml import NvmlMissingError, nvml_reader
+    from ...collectors.gpu.measure.torch_gpu import identity_by_torch
+    from ...collectors.host import torch_library
+    from ...collectors.meters.find import gpu_reader
+    from ...collectors.meters.protocol import SensorMissingError
+    from ...process import ChildStartError
 
     wanted = None if stated is None else device_of_kind(stated, "gpu", known)
+    reader: GpuReader | None = None
     try:
-        reader = nvml_reader(index)
-    except NvmlMissingError as missing:
-        if wanted is None:
+        reader = gpu_reader(index)
+        identity = reader.identity()
+    except SensorMissingError as missing:
+        if wanted is not None:
+            return wanted, None
+        if torch_library() not in ("hip", "xpu"):
             raise SpecError(f"{missing}; or name the GPU with --device", field="device") from missing
-        return wanted, None
-    name = reader.name()
-    if name is None:
+        try:
+            identity = identity_by_torch(index)
+        except ChildStartError as error:
+            raise SpecError(f"{error}; or name the GPU with --device", field="device") from error
+    if identity.name is None:
         if wanted is None:
             raise SpecError(f"the driver does not say what GPU {index} is; name it with --device", field="device")
         return wanted, reader
-    try:
-        gpu = device_of_kind(name, "gpu", known)
-    except SpecError as error:
+    return _identified(identity, wanted, index, known), reader
+
+
+def _identified(identity: GpuIdentity, wanted: Device | None, index: int, known: Catalogue) -> Device:
+    """The device that a GPU is, by its name; where that is no data sheet's, by its architecture and compute units.
+
+    One die of an AMD board with two has the board's name and half of its units.
+    """
+    units, named = identity.compute_units, known_by(str(identity.name), known)
+    fits = [] if named is None or named.kind != "gpu" else [named]
+    if identity.architecture is not None and not (fits and units in (None, fits[0].required("compute_units"))):
+        fits = [device for device in known if device.kind == "gpu" and device.required("compute_units") == units
+                and device.compute_capability == identity.architecture]  # fmt: skip
+    if wanted is not None and wanted in fits:
+        return wanted
+    calls_itself = f"GPU {index} calls itself {identity.name!r}"
+    if not fits:
         # Also where --device names one: a board that calls itself otherwise has other clocks, limits or units.
         raise SpecError(
-            f"GPU {index} calls itself {name!r}, which is in no device file; make one with "
-            "`kernelcast measure machine --out my-gpu.yaml` and give it with --device-file",
-            field="device",
-        ) from error
-    if wanted is not None and wanted.name != gpu.name:
-        raise SpecError(f"--device is {wanted.name}, but GPU {index} is {gpu.name} ({name})", field="device")
-    return gpu, reader
+            f"{calls_itself}, which is in no device file; give one with --device-file (`kernelcast measure machine --out "
+            "my-gpu.yaml` makes it of an NVIDIA GPU)", field="device",
+        )  # fmt: skip
+    names = listed(device.name for device in fits)
+    if wanted is not None:
+        raise SpecError(f"--device is {wanted.name}, but GPU {index} is {names} ({identity.name})", field="device")
+    if len(fits) > 1:
+        raise SpecError(f"{calls_itself}, with {units} compute units; name it with --device: {names}", field="device")
+    return fits[0]
 
 
-def refuse_other_machine(store: Store, device: Device, reader: NvmlReader | None = None) -> None:
+def refuse_other_machine(store: Store, device: Device, reader: GpuReader | None = None) -> None:
     """Refuse a machine that is not of the kind on which all rows of the device in the store were measured.
 
     Raises:
         SpecError: the processor, its number of cores, or the GPU is another.
     """
     from ...collectors.host import machine_facts
-    from ...collectors.meters.nvml import gpu_facts
+    from ...collectors.meters.find import gpu_facts
     from ...datasets.store.store import block_facts
 
     blocks = block_facts(store, device.name)

@@ -246,7 +246,8 @@ def _word(rows: pa.Table, name: str) -> pa.Array:
     return pc.take(words, pc.index_in(column, value_set=distinct))
 
 
-VERSIONS = ("torch", "cuda", "cudnn", "triton", "cupy", "cutlass", "iree-base-compiler", "iree-base-runtime")
+VERSIONS = ("torch", "cuda", "cudnn", "hip", "miopen", "xpu", "triton", "cupy", "cutlass", "iree-base-compiler",
+            "iree-base-runtime")  # fmt: skip
 """Libraries whose versions are part of it: those that choose or compile the kernels that campaigns run."""
 
 
@@ -255,7 +256,7 @@ def software_of(facts: Mapping[str, Any]) -> str:
 
     Names: `driver`, `cuda_driver` and `power_limit_w` of a GPU (the limit at the block's start where it was read), `microcode`
     and `kernel` of the host, and versions of `VERSIONS`. Facts are those of `collectors/environment.machine_facts`,
-    `collectors/gpu/nvml.gpu_facts` and what campaigns, plug-ins and importers add; of any other shape they are left out.
+    `collectors/meters/find.gpu_facts` and what campaigns, plug-ins and importers add; of any other shape they are left out.
     """
     parts = dict(_versions(facts))
     gpu, before = _mapping(facts.get("gpu")), _mapping(facts.get("before"))

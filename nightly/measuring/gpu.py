@@ -24,9 +24,9 @@ from ...collectors.gpu.kernels.compile_ahead import cache_environment
 from ...collectors.gpu.measure.worker import GpuCollector, GpuWorkerOptions
 from ...collectors.host import machine_facts
 from ...collectors.kernel_campaign import Sink, run_campaign
-from ...collectors.meters.nvml import NvmlReader, gpu_facts, gpu_state
+from ...collectors.meters.find import GpuReader, gpu_facts, gpu_state
 from ...collectors.meters.protocol import NoMeter
-from ...collectors.runner import gpu_runners
+from ...collectors.runner import WITHOUT_CUDA, runners_on
 from ...features.device import Device
 from ...features.kernel import CACHE_STATES, KernelSpec
 from ...files import home_dir
@@ -42,16 +42,16 @@ class GpuMeasurer:
     """Measures on one GPU, the first by default. `reader` reads its board, `collector` replaces its worker process."""
 
     def __init__(
-        self, plan: Plan, device: Device, reader: NvmlReader | None,
+        self, plan: Plan, device: Device, reader: GpuReader | None,
         collector: Callable[[Mapping[str, int], float | None], GpuCollector] | None = None, index: int = 0,
     ) -> None:  # fmt: skip
         self._plan, self._device, self._reader, self._index = plan, device, reader, index
         self._make = collector or self._worker
         self.devices = (device.name,)
 
-    def characterise(self) -> Mapping[str, Mapping[str, Any]]:
-        """One to two minutes of probes."""
-        return characterize().facts
+    def characterise(self) -> Mapping[str, Mapping[str, Any]] | None:
+        """One to two minutes of probes; None where a GPU cannot run them, since they are written in CUDA."""
+        return None if self._device.vendor in WITHOUT_CUDA else characterize().facts
 
     def look(self, cases: Mapping[str, Sequence[KernelSpec]], times: int) -> Mapping[str, DeviceReading]:
         """The cases, and the facts of the board and the worker."""
@@ -77,7 +77,7 @@ class GpuMeasurer:
         """A case of an impl that runs on GPUs, within the plan's families and impls; not the time of a call."""
         plan = self._plan
         return (
-            spec.impl in gpu_runners()
+            spec.impl in runners_on(self._device.vendor)
             and spec.timing != "call"
             and (not plan.families or spec.family in plan.families)
             and (not plan.impls or spec.impl in plan.impls)
@@ -130,7 +130,8 @@ class GpuMeasurer:
         return {"gpu": {} if self._reader is None else gpu_facts(self._reader), "campaign_seed": self._plan.seed}
 
     def _worker(self, windows: Mapping[str, int], until: float | None) -> GpuCollector:
-        options = GpuWorkerOptions(self._device.name, self._index, bool(windows), SETTLE_S, WINDOW_S)
+        l3_b = self._device.fact("l3_b") or 0.0
+        options = GpuWorkerOptions(self._device.name, self._index, bool(windows), SETTLE_S, WINDOW_S, l3_b)
         cache = cache_environment(home_dir() / "compiled")
         return GpuCollector(options, energy=windows, env=cache, until=until)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from kernelcast.collectors.host import (
     cache_sizes_b,
     machine_facts,
@@ -12,6 +15,7 @@ from kernelcast.collectors.host import (
     source_hash,
     state_facts,
     steal_ticks,
+    torch_library,
 )
 from kernelcast.features.device import cpu_info
 
@@ -43,3 +47,20 @@ def test_facts_are_plain_json() -> None:
     facts = machine_facts("test") | state_facts()
     assert json.loads(json.dumps(facts)) == facts
     assert len(source_hash()) == 16
+
+
+@pytest.mark.parametrize(
+    ("built", "library"),
+    [("cuda = '13.0'\nhip = None\n", "cuda"), ("cuda = None\nhip = '7.0'\nxpu = None\n", "hip"),
+     ("cuda = None\nhip = None\nxpu = '20250302'\n", "xpu"), ("cuda = None\nhip = None\n", None)],
+)  # fmt: skip
+def test_what_torch_is_built_for_is_read_without_importing_it(
+    built: str, library: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    (tmp_path / "version.py").write_text(built)
+    spec = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
+    assert torch_library.__wrapped__() == library
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert torch_library.__wrapped__() is None

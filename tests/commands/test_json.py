@@ -73,16 +73,19 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 from kernelcast.collectors.gpu.characterize import characterize
 from kernelcast.collectors.gpu.profiling import count, launch_trace
-from kernelcast.collectors.meters import nvml
+from kernelcast.collectors.meters import find
+from kernelcast.collectors.meters.protocol import GpuIdentity
 from kernelcast.datasets.records.launch_traces import CountedCase, LaunchSummary
 
 class Reader:
     def name(self):
         return 'NVIDIA H200'
+    def identity(self):
+        return GpuIdentity(self.name())
     def power_limit_w(self):
         return 700.0
 
-nvml.open_nvml = nvml.nvml_reader = lambda index, **_: Reader()
+find.nvml_reader = lambda index, **_: Reader()
 facts = {'power_idle_w': {'value': 123.0, 'source': 'measured'}, 'latency_l1_s': {'value': None, 'source': 'not measured'}}
 characterize.characterize = lambda **_: characterize.Characterised(facts, {'gpu': 'NVIDIA H200'})
 summary = LaunchSummary('h200', 1, 132, 7e-4, 3e-4, 1e-3, 4e-4, 4e-3, 0, 'host')

@@ -28,7 +28,7 @@ from ....process import (
 )
 from ...host import measured_fact
 from ..measure.worker import POISONED, GpuWorkerOptions, open_bench
-from .micro_kernels import ProbeBench
+from .micro_kernels import ProbeBench, device_attributes
 from .probes import PROBES, Probe, reason
 
 SILENCE_S = 60.0
@@ -174,8 +174,13 @@ def open_probe_bench(index: int) -> tuple[ProbeBench, dict[str, Any], Callable[[
     import torch
 
     from ...meters.find import find_gpu_meter
-    from ..measure.cuda import device_attributes
+    from ..measure.torch_gpu import CUDA, need_gpu
 
+    if (accelerator := need_gpu(torch)) is not CUDA:
+        sys.exit(
+            f"characterising runs micro-kernels in CUDA, and this GPU is {accelerator.vendor}'s: give a device file written by "
+            "hand with --device-file (docs/devices.md), or --cpu for this machine's CPU"
+        )
     bench, facts, broken = open_bench(GpuWorkerOptions(device="", index=index))
     meter, _ = find_gpu_meter(index, calibrate=False, uuid=f"GPU-{torch.cuda.get_device_properties(index).uuid}")
     return ProbeBench(bench, meter, index), {**facts, "attributes": device_attributes(index)}, broken

@@ -2,12 +2,16 @@
 
 The same launches on every GPU: counts of blocks and steps are fixed, never taken from the device. There are enough blocks
 for many waves on any GPU of today, and the second, larger launch of each shows whether the first was long enough.
+
+Also what the CUDA driver says of a GPU, read through ctypes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -234,3 +238,40 @@ def _known(value: float | None, otherwise: str) -> float:
     if value is None:
         raise ProbeError(otherwise)
     return value
+
+
+_LIBRARY = "libcuda.so.1"
+
+
+_ATTRIBUTES: Mapping[str, tuple[int, float]] = {
+    "compute_units": (16, 1.0),
+    "boost_clock_hz": (13, 1e3),
+    "memory_clock_hz": (36, 1e3),
+    "memory_bus_b": (37, 1 / 8),
+    "l2_b": (38, 1.0),
+    "shared_memory_per_unit_b": (81, 1.0),
+    "registers_per_unit_b": (82, 4.0),
+}
+"""Number of a `CUdevice_attribute` in cuda.h, and what its value is multiplied by to be in SI units."""
+
+
+def device_attributes(index: int = 0, load: Callable[[str], Any] = ctypes.CDLL) -> dict[str, float | None]:
+    """Attributes of CUDA device `index` by name, in SI units; None for one the driver does not tell, empty without a driver.
+
+    `memory_bus_b` is the width of the memory bus in bytes; memory moves that much twice per clock.
+    """
+    try:
+        driver = load(_LIBRARY)
+    except OSError:
+        return {}
+    device = ctypes.c_int()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGet(ctypes.byref(device), index) != 0:
+        return {}
+    attributes: dict[str, float | None] = {}
+    for name, (number, scale) in _ATTRIBUTES.items():
+        value = ctypes.c_int()
+        known = driver.cuDeviceGetAttribute(ctypes.byref(value), number, device) == 0 and value.value > 0
+        attributes[name] = value.value * scale if known else None
+    size = ctypes.c_size_t()
+    attributes["memory_b"] = float(size.value) if driver.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0 else None
+    return attributes

@@ -25,9 +25,9 @@ from ...runner import (
     status_of,
 )
 from ..plan.strata import masked
-from .cuda import CudaGpu
 from .operands import Rotation, SetCounts, make_operands
 from .timing import COLD, HOT, GraphRule, Sampled, sample
+from .torch_gpu import TorchGpu
 
 _ATTEMPTS = 2
 """Times a case is measured where the first time was throttled, or at a clock that may be left over from another case."""
@@ -55,7 +55,7 @@ class ThrottledError(Exception):
 
 
 State = Callable[[], Mapping[str, Any]]
-"""Clocks, temperature and throttle reasons now (`nvml.gpu_state`); empty where they cannot be read."""
+"""Clocks, temperature and throttle reasons now (`find.gpu_state`); empty where they cannot be read."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class GpuBench:
     """
 
     name: str
-    gpu: CudaGpu
+    gpu: TorchGpu
     runners: Mapping[str, GpuRunner]
     state: State = dict
     meter: EnergyMeter = field(default_factory=NoMeter)
@@ -119,8 +119,10 @@ class GpuBench:
             raise UnsupportedCaseError("times of calls are not measured: the collector times the kernel alone")
         runner = self.runners.get(spec.impl)
         if runner is None:
-            raise UnsupportedCaseError(f"no GPU runner for impl {spec.impl!r}; there are {', '.join(self.runners)}")
-        operands = make_operands(self.gpu.torch, spec, "cuda")
+            raise UnsupportedCaseError(
+                f"no runner on this GPU for impl {spec.impl!r}; there are {', '.join(self.runners)}"
+            )
+        operands = make_operands(self.gpu.torch, spec, self.gpu.accelerator.type, self.gpu.formats)
         began = self.gpu.now_s()
         launch = runner.launch(spec, operands)
         # Before anything else calls it: with what the library compiles, loads and looks for at its first call.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,15 +28,17 @@ ROTATED_SHARE = 1 / 8
 """Most of a device's memory that those sets may take: outputs, workspaces and the allocator's own need the rest."""
 
 
-def make_operands(torch: Any, spec: KernelSpec, device: str) -> tuple[Tensor, ...]:
-    """The inputs of `spec` on `device`, filled from a seed that is the case's own.
+def make_operands(
+    torch: Any, spec: KernelSpec, device: str, formats: Mapping[str, str] = TORCH_DTYPES
+) -> tuple[Tensor, ...]:
+    """The inputs of `spec` on `device`, filled from a seed that is the case's own; `formats` are torch's names of dtypes there.
 
     Raises:
-        UnsupportedCaseError: a dtype torch cannot hold.
+        UnsupportedCaseError: a dtype that is not among `formats`.
     """
     generator = torch.Generator(device).manual_seed(int(spec.case_id, 16) % 2**63)
     return tuple(
-        _filled(torch, operand, generator, device) for operand in get_family(spec.family).inputs(View.of(spec))
+        _filled(torch, operand, generator, device, formats) for operand in get_family(spec.family).inputs(View.of(spec))
     )
 
 
@@ -106,10 +108,10 @@ def copies(operands: Sequence[Tensor], count: int) -> list[tuple[Tensor, ...]]:
     return [tuple(operands), *(tuple(operand.clone() for operand in operands) for _ in range(count - 1))]
 
 
-def _filled(torch: Any, operand: Array, generator: Any, device: str) -> Tensor:
-    if operand.dtype not in TORCH_DTYPES:
-        raise UnsupportedCaseError(f"torch holds {', '.join(TORCH_DTYPES)}, not {operand.dtype}")
-    dtype = getattr(torch, TORCH_DTYPES[operand.dtype])
+def _filled(torch: Any, operand: Array, generator: Any, device: str, formats: Mapping[str, str]) -> Tensor:
+    if operand.dtype not in formats:
+        raise UnsupportedCaseError(f"torch runs {', '.join(formats)} on this device, not {operand.dtype}")
+    dtype = getattr(torch, formats[operand.dtype])
     # Sizes split over ranks come as floats.
     shape = [int(size) for size in operand.shape]
     if operand.fill == "zeros":

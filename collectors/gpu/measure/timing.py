@@ -1,4 +1,4 @@
-"""Timing of one kernel on a GPU: a CUDA graph of k calls replayed until the median is known to a percent.
+"""Timing of one kernel on a GPU: a graph of k calls replayed until the median is known to a percent.
 
     three calls | probe graph: time of one call | graph of k calls | warm up | replay, replay ... until settled
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .cuda import Call, CudaGpu, CudaGraph
+from .torch_gpu import Call, TorchGpu, TorchGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Sampled:
     samples_s: npt.NDArray[np.float64]
     calls: int
     converged: bool
-    graph: CudaGraph
+    graph: TorchGraph
 
     @property
     def median_s(self) -> float:
@@ -109,7 +109,7 @@ def median_half_width(samples: Sequence[float]) -> float:
 
 
 def sample(
-    gpu: CudaGpu, calls: Callable[[int], Sequence[Call]], rule: GraphRule, *, flush: Call | None = None,
+    gpu: TorchGpu, calls: Callable[[int], Sequence[Call]], rule: GraphRule, *, flush: Call | None = None,
     in_flight: Callable[[], None] | None = None,
 ) -> Sampled:  # fmt: skip
     """Time a kernel.
@@ -137,7 +137,7 @@ def sample(
 
 
 def _sampled(
-    gpu: CudaGpu, graph: CudaGraph, n_calls: int, rule: GraphRule, in_flight: Callable[[], None] | None
+    gpu: TorchGpu, graph: TorchGraph, n_calls: int, rule: GraphRule, in_flight: Callable[[], None] | None
 ) -> Sampled:
     samples: list[float] = []
     began, look = gpu.now_s(), in_flight

@@ -39,7 +39,7 @@ from ...meters.board import EnergyRule
 from ...meters.protocol import EnergyMeter, NoMeter
 from ...runner import GpuRunner, UnsupportedCaseError, row_without_result
 from .bench import GpuBench
-from .cuda import enter_inference, need_cuda
+from .torch_gpu import CUDA, TorchGpu, architecture_of, enter_inference, need_gpu
 
 POISONED = 70
 """Exit status of a worker whose device context is lost (EX_SOFTWARE of sysexits.h)."""
@@ -55,6 +55,7 @@ class GpuWorkerOptions(JsonOptions):
         energy: Whether it will be asked for energy.
         settle_s: Seconds that energy measurements settle.
         window_s: Seconds of an energy window.
+        l3_b: Bytes of a cache behind the L2, of which torch does not know; 0 for none.
     """
 
     device: str
@@ -62,6 +63,7 @@ class GpuWorkerOptions(JsonOptions):
     energy: bool = False
     settle_s: float = 2.0
     window_s: float = 3.0
+    l3_b: float = 0.0
 
 
 def main(argv: list[str]) -> None:
@@ -101,36 +103,37 @@ def serve(
 
 
 def open_bench(options: GpuWorkerOptions) -> tuple[GpuBench, dict[str, Any], Callable[[], str | None]]:
-    """The bench on a real CUDA device, what to record about it, and what tells whether its context is broken."""
+    """The bench on a real GPU, what to record about it, and what tells whether its context is broken."""
     import torch
 
-    from ...meters.find import find_gpu_meter
-    from ...meters.nvml import gpu_state, open_nvml
-    from ...runner import gpu_runners
-    from .cuda import CudaGpu
+    from ...meters.find import find_gpu_meter, gpu_state, open_gpu_reader
+    from ...runner import runners_on
 
-    need_cuda(torch)
+    accelerator = need_gpu(torch)
     enter_inference(torch)
-    gpu = CudaGpu(torch, options.index)
-    properties = torch.cuda.get_device_properties(options.index)
+    gpu = TorchGpu(torch, options.index, accelerator, options.l3_b)
+    properties = getattr(torch, accelerator.type).get_device_properties(options.index)
     # NVML counts boards by their place on the bus, CUDA by default by their speed: the name of the very board joins them.
-    uuid = f"GPU-{properties.uuid}"
-    reader = open_nvml(options.index, uuid=uuid)
+    uuid = f"GPU-{properties.uuid}" if accelerator is CUDA else None
+    reader = open_gpu_reader(options.index, uuid=uuid)
+    runners = runners_on(accelerator.vendor)
     meter: EnergyMeter
     meter, why = NoMeter(), "energy was not asked for"
     if options.energy:
         meter, why = find_gpu_meter(options.index, rule=EnergyRule(options.settle_s, options.window_s), uuid=uuid)
     facts = {
-        "gpu": properties.name, "compute_capability": f"{properties.major}.{properties.minor}",
-        "compute_units": properties.multi_processor_count, "l2_b": properties.L2_cache_size,
-        "versions": _versions(gpu_runners().values()),
+        "gpu": properties.name, "compute_capability": architecture_of(accelerator, properties),
+        "compute_units": getattr(properties, accelerator.units), "l2_b": getattr(properties, accelerator.cache),
+        "last_level_cache_b": gpu.cache_b, "library": accelerator.library, "fp8": gpu.formats.get("fp8"),
+        # Without graphs calls are enqueued one by one, ahead of the device.
+        "graphs": gpu.has_graphs, "versions": _versions(runners.values()),
         "energy_source": meter.name, "energy_source_reason": why,
         # Both as the board showed them before the first case: what it draws doing nothing, how often its counter steps.
         "idle_power_w": getattr(meter, "idle_power_w", None), "sensor_period_s": getattr(meter, "period_s", None),
         "settle_s": options.settle_s, "window_s": options.window_s,
     }  # fmt: skip
     bench = GpuBench(
-        options.device, gpu, gpu_runners(), state=lambda: {} if reader is None else gpu_state(reader), meter=meter
+        options.device, gpu, runners, state=lambda: {} if reader is None else gpu_state(reader), meter=meter
     )
     return bench, facts, gpu.broken
 
@@ -195,8 +198,8 @@ class GpuCollector:
             self.close()
             raise CampaignError(
                 f"this GPU ({self._child.ready.get('gpu')}) has {units} compute units, {device.name} has {wanted:g}: it is "
-                "another device; make its device file with `kernelcast measure machine --gpu --out my-gpu.yaml` and give it "
-                "with --device-file"
+                "another device; give its device file with --device-file (`kernelcast measure machine --gpu --out my-gpu.yaml` "
+                "makes one of an NVIDIA GPU)"
             )
 
     def close(self) -> None:

@@ -32,8 +32,8 @@ from ....features.spec_io.rows import spec_from_row, spec_row
 from ....process import die_with_parent
 from ...runner import UnsupportedCaseError, gpu_runners, status_of
 from ..characterize.probes import reason
-from ..measure.cuda import enter_inference, need_cuda
 from ..measure.operands import make_operands
+from ..measure.torch_gpu import enter_inference, need_cuda
 from .ncu_output import METRICS, CountedKernel, by_case, parse_kernels, summed
 
 Sizes = Mapping[str, int]

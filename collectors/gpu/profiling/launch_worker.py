@@ -15,7 +15,7 @@ from typing import Any
 
 from ....process import die_with_parent, private_stdout, send
 from ..characterize.probes import reason
-from ..measure.cuda import enter_inference, need_cuda
+from ..measure.torch_gpu import enter_inference, need_cuda
 from .launch_trace import ANNOTATION
 
 _WARM_UPS = 5

@@ -257,8 +257,15 @@ def routing(torch: Any, spec: KernelSpec, experts: int) -> tuple[Tensor, Tensor]
 def _versions() -> Mapping[str, str]:
     import torch
 
-    cudnn: Any = torch.backends.cudnn
-    return {**required_versions("torch"), "cuda": str(torch.version.cuda), "cudnn": str(cudnn.version())}
+    backends: Any = torch.backends
+    # torch for ROCm calls MIOpen cudnn.
+    deep = "miopen" if torch.version.hip else "cudnn"
+    parts = {library: getattr(torch.version, library, None) for library in ("cuda", "hip", "xpu")}
+    known = {**parts, deep: backends.cudnn.version()}
+    return {**required_versions("torch"), **{name: str(version) for name, version in known.items() if version}}
 
 
-RUNNER = GpuRunner(name="torch", impls=("torch", *BACKENDS, "torch-grouped"), launch=_launch, versions=_versions)
+RUNNER = GpuRunner(
+    name="torch", impls=("torch", *BACKENDS, "torch-grouped"), launch=_launch, versions=_versions,
+    also_on=("amd", "intel"),
+)  # fmt: skip

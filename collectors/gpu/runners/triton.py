@@ -19,9 +19,11 @@ from ....features.cost.occupancy import WARP_SIZE
 from ....features.errors import listed
 from ....features.families.gemm import output_dtype
 from ....features.kernel import KernelSpec, View, get_family
-from ....version import required_versions
 from ...runner import GpuRunner, Launch, Tensor, UnsupportedCaseError
 from ..measure.bench import TOLERANCE, expected_attention, expected_product
+
+_WAVEFRONT = 64
+"""Threads of a warp on AMD's data-centre GPUs (GCN and CDNA); RDNA has 32."""
 
 ALIGNMENT = 16
 """What Triton calls divisible: bytes of an address, elements of a size."""
@@ -235,13 +237,15 @@ def kernel_function(name: str) -> Kernel:
 
 
 @cache
-def compiled(binary: Binary, capability: int) -> Kernel:
+def compiled(binary: Binary, architecture: int | str) -> Kernel:
     """`build`, kept for the life of this process."""
-    return build(binary, capability)
+    return build(binary, architecture)
 
 
-def build(binary: Binary, capability: int) -> Kernel:
-    """The binary for a compute capability such as 90; compiled, or read from Triton's disk cache. Needs no GPU.
+def build(binary: Binary, architecture: int | str) -> Kernel:
+    """The binary for a compute capability such as 90, or an AMD architecture such as `gfx942`.
+
+    Compiled, or read from Triton's disk cache. Needs no GPU.
 
     Raises:
         triton.errors.TritonError, triton.compiler.errors.CompilationError: Triton or ptxas refuses it.
@@ -259,7 +263,9 @@ def build(binary: Binary, capability: int) -> Kernel:
         attrs={(function.arg_names.index(name),): [["tt.divisibility", ALIGNMENT]] for name in binary.aligned},
     )
     options = {"num_warps": binary.warps, "num_stages": binary.stages}
-    return triton.compile(source, target=GPUTarget("cuda", capability, WARP_SIZE), options=options)
+    library = "cuda" if isinstance(architecture, int) else "hip"
+    warp_size = WARP_SIZE if not str(architecture).startswith("gfx9") else _WAVEFRONT
+    return triton.compile(source, target=GPUTarget(library, architecture, warp_size), options=options)
 
 
 def bound(steps: Steps, tensors: Mapping[str, Any], kernel_of: Callable[[Binary], Kernel]) -> list[Callable[[], Any]]:
@@ -295,12 +301,14 @@ def _launch(spec: KernelSpec, operands: tuple[Tensor, ...]) -> Launch:
     from triton.runtime.errors import OutOfResources, PTXASError
 
     steps = triton_steps(spec)
+    if spec.dtype == "fp8" and operands[0].dtype != torch.float8_e4m3fn:
+        raise UnsupportedCaseError(f"the Triton gemm multiplies float8_e4m3fn, this device {operands[0].dtype}")
     tensors = dict(zip(_NAMES[spec.family], operands, strict=True)) | outputs(spec, operands[0].device)
     if any(tensor.data_ptr() % ALIGNMENT for tensor in tensors.values()):
         raise UnsupportedCaseError(f"the Triton kernels need operands aligned to {ALIGNMENT} bytes")
-    major, minor = torch.cuda.get_device_capability(operands[0].device)
+    architecture = _architecture(torch, operands[0].device)
     try:
-        kernels = {binary: compiled(binary, 10 * major + minor) for binary in triton_binaries(spec)}
+        kernels = {binary: compiled(binary, architecture) for binary in triton_binaries(spec)}
         calls = bound(steps, tensors, kernels.__getitem__)
     except OutOfResources as error:
         raise UnsupportedCaseError(f"this configuration does not fit the device: {error}") from None
@@ -323,6 +331,13 @@ def _launch(spec: KernelSpec, operands: tuple[Tensor, ...]) -> Launch:
     )
 
 
+def _architecture(torch: Any, device: Any) -> int | str:
+    if torch.version.hip:
+        return str(torch.cuda.get_device_properties(device).gcnArchName).split(":")[0]
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * int(major) + int(minor)
+
+
 def outputs(spec: KernelSpec, device: Any) -> dict[str, Tensor]:
     """Tensors the kernels write, by the names their steps use: the result and, for a split product, the partial ones."""
     import torch
@@ -343,7 +358,13 @@ def _compile(spec: KernelSpec, capability: int) -> None:
         compiled(binary, capability)
 
 
+def _versions() -> Mapping[str, str]:
+    import triton  # asked for its version, since its package for ROCm has another name
+
+    return {"triton": triton.__version__}
+
+
 RUNNER = GpuRunner(
-    name="triton", impls=("triton",), launch=_launch, versions=partial(required_versions, "triton"), compile=_compile,
-    binaries=triton_binaries,
+    name="triton", impls=("triton",), launch=_launch, versions=_versions, compile=_compile,
+    binaries=triton_binaries, also_on=("amd",),
 )  # fmt: skip

@@ -206,14 +206,12 @@ def test_an_actor_refuses_what_its_machine_is_not(tmp_path: Path, monkeypatch: p
         in DeviceActor(asdict(Request("left", device_files=texts))).open()["refused"]
     )
     assert "left" in DeviceActor(asdict(Request("left"))).open()["refused"]
-    monkeypatch.setattr(
-        "kernelcast.collectors.fleet.actor.nvml_reader", Mock(side_effect=NvmlMissingError("no driver"))
-    )
+    monkeypatch.setattr("kernelcast.collectors.fleet.actor.gpu_reader", Mock(side_effect=NvmlMissingError("no driver")))
     assert DeviceActor(asdict(Request("nvidia-l4"))).open() == {
         "refused": "the node is labelled nvidia-l4, but no driver"
     }
     board = Mock(**{"name.return_value": "NVIDIA A40"})
-    monkeypatch.setattr("kernelcast.collectors.fleet.actor.nvml_reader", Mock(return_value=board))
+    monkeypatch.setattr("kernelcast.collectors.fleet.actor.gpu_reader", Mock(return_value=board))
     assert (
         "GPU 0 calls itself 'NVIDIA A40', which is nvidia-a40"
         in DeviceActor(asdict(Request("nvidia-l4"))).open()["refused"]

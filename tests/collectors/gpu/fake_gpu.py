@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelcast.collectors.gpu.measure.operands import TORCH_DTYPES
 from kernelcast.collectors.gpu.measure.timing import Call
+from kernelcast.collectors.gpu.measure.torch_gpu import CUDA
 
 
 @dataclass
@@ -50,6 +52,8 @@ class FakeGpu:
     captured: list[int] = field(default_factory=list)
     alive: list[int] = field(default_factory=list)
     torch: Any = None
+    accelerator: Any = CUDA
+    formats: dict[str, str] = field(default_factory=lambda: dict(TORCH_DTYPES))
 
     def __post_init__(self) -> None:
         self._random = random.Random(1)

@@ -167,7 +167,7 @@ class Missing:
         if name.split('.')[0] in {BLOCKED!r}:
             raise ModuleNotFoundError(f'no {{name}} on this machine', name=name)
 sys.meta_path.insert(0, Missing())
-import kernelcast.collectors.gpu.measure.bench, kernelcast.collectors.gpu.measure.cuda
+import kernelcast.collectors.gpu.measure.bench, kernelcast.collectors.gpu.measure.torch_gpu
 import kernelcast.collectors.gpu.measure.worker, kernelcast.collectors.gpu.characterize.characterize
 import kernelcast.collectors.gpu.profiling.launch_worker
 from kernelcast.collectors.runner import gpu_runners
@@ -228,3 +228,12 @@ def test_another_gpu_than_the_one_named_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CampaignError, match="132 compute units, nvidia-a100-sxm-80gb has 108"):
         run_gpu_campaign(Store(tmp_path), a100, None, GpuBudget(30.0, 0.0, 5), collector=h100s, processes=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "impls"),
+    [("mi300x", {"torch", "triton"}), ("arc-b580", {"torch"}), ("h100-sxm", {"torch", "triton", "cupy-tiled"})],
+)
+def test_a_gpu_is_planned_what_runs_on_its_maker_s(name: str, impls: set[str]) -> None:
+    planned = latency_plan(60.0, 0, (), catalogue().get(name), ["gemm"])
+    assert {spec.impl for spec in planned} == impls

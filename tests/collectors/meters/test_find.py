@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kernelcast.collectors.meters import find
 from kernelcast.collectors.meters.board import BoardMeter
-from kernelcast.collectors.meters.find import find_gpu_meter, find_meter
+from kernelcast.collectors.meters.find import find_gpu_meter, find_meter, gpu_reader, open_gpu_reader
 from kernelcast.collectors.meters.protocol import (
     EnergyRefusedError,
     NoMeter,
@@ -173,3 +174,27 @@ def test_real_sensors_are_looked_for_without_a_traceback(capsys: pytest.CaptureF
     assert why.startswith("energy of GPU 1000 is not read: ")
     assert "\n" not in why
     assert capsys.readouterr().out == ""
+
+
+def test_amd_smi_reads_beside_a_torch_for_rocm_and_nvml_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "amd_reader", lambda index: f"amd {index}")
+    monkeypatch.setattr(find, "nvml_reader", lambda index, uuid: f"nvml {index} {uuid}")
+    for library, reader in (("hip", "amd 1"), ("cuda", "nvml 1 GPU-7"), (None, "nvml 1 GPU-7")):
+        monkeypatch.setattr(find, "torch_library", lambda library=library: library)
+        assert gpu_reader(1, uuid="GPU-7") == reader
+
+
+def test_the_energy_of_an_amd_gpu_is_read_by_amd_smi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "torch_library", lambda: "hip")
+    monkeypatch.setattr(find, "amd_reader", lambda index: Sensors())
+    meter, why = find_gpu_meter(calibrate=False)
+    assert meter.name == "amdsmi"
+    assert why == "energy of GPU 0 is read by amdsmi: it has an energy counter"
+
+
+def test_an_intel_gpu_has_no_sensor_and_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "torch_library", lambda: "xpu")
+    meter, why = find_gpu_meter()
+    assert meter.name == "none"
+    assert why == ("energy of GPU 0 is not read: no library reads power, clocks or temperature of an Intel GPU here")
+    assert open_gpu_reader() is None

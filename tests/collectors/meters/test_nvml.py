@@ -10,14 +10,11 @@ from typing import Any
 
 import pytest
 from kernelcast.collectors.meters import find
-from kernelcast.collectors.meters.find import find_gpu_meter
+from kernelcast.collectors.meters.find import find_gpu_meter, gpu_facts, gpu_state
 from kernelcast.collectors.meters.nvml import (
     NvmlMissingError,
     NvmlReader,
-    gpu_facts,
-    gpu_state,
     nvml_reader,
-    open_nvml,
     throttle_words,
 )
 from kernelcast.collectors.meters.protocol import SensorMissingError
@@ -192,7 +189,6 @@ def test_missing_nvml_is_one_clear_sentence(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(NvmlMissingError, match="the package nvidia-ml-py is not installed"):
         nvml_reader()
-    assert open_nvml() is None
 
 
 def test_the_board_that_cuda_names_is_the_one_whose_energy_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

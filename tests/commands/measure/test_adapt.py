@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kernelcast.collectors import host
-from kernelcast.collectors.meters import nvml
+from kernelcast.collectors.meters import find, nvml
 from kernelcast.commands.measure import adapt as command
 from kernelcast.commands.measure import characterize
 from kernelcast.datasets.rows.schema import Measurement, Provenance
@@ -31,7 +31,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(index: int, *, uuid: str | None = None) -> None:
         raise nvml.NvmlMissingError("no driver here")
 
-    monkeypatch.setattr(nvml, "nvml_reader", missing)
+    monkeypatch.setattr(find, "nvml_reader", missing)
 
 
 def unfinished(device: str, collector: str = "cpu") -> str:

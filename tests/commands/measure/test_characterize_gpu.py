@@ -11,7 +11,8 @@ from kernelcast.collectors.gpu.characterize import characterize as measuring
 from kernelcast.collectors.gpu.characterize.characterize import Characterised
 from kernelcast.collectors.gpu.profiling import launch_trace
 from kernelcast.collectors.gpu.profiling.launch_trace import LaunchTraceError, Traced
-from kernelcast.collectors.meters import nvml
+from kernelcast.collectors.meters import find
+from kernelcast.collectors.meters.protocol import GpuIdentity
 from kernelcast.commands.measure.characterize import gpu_entry, slug
 from kernelcast.datasets.records.launch_traces import KernelLaunch, LaunchSummary
 from kernelcast.features.device import catalogue, load_device_file
@@ -44,6 +45,9 @@ class Reader:
     def name(self) -> str:
         return self._name
 
+    def identity(self) -> GpuIdentity:
+        return GpuIdentity(self._name)
+
     def power_limit_w(self) -> float | None:
         return 140.0
 
@@ -53,7 +57,7 @@ def measured(monkeypatch):
     """Plays the GPU of that name."""
 
     def play(name: str | None, facts: dict[str, Any] = FACTS) -> None:
-        monkeypatch.setattr(nvml, "open_nvml", lambda index, **_: name and Reader(name))
+        monkeypatch.setattr(find, "open_gpu_reader", lambda index, **_: name and Reader(name))
         done = Characterised(
             facts, {"gpu": name or "NVIDIA Played 1", "compute_capability": "8.0", "attributes": ATTRIBUTES}
         )
@@ -118,7 +122,7 @@ def test_launch_facts_join_the_device_file_and_their_absence_is_told(run, tmp_pa
 
 
 def test_tracing_writes_rows_and_says_where_the_gpu_takes_over(run, tmp_path, measured, monkeypatch):
-    monkeypatch.setattr(nvml, "nvml_reader", lambda index, **_: Reader("NVIDIA H200"))
+    monkeypatch.setattr(find, "nvml_reader", lambda index, **_: Reader("NVIDIA H200"))
     rows = [
         LaunchSummary("h", batch, 10, 1e-4, tklqt, 1e-4 + tklqt, 1e-3, 2e-3, 0, "host")
         for batch, tklqt in ((1, 0.0), (2, 1e-3))

@@ -12,7 +12,8 @@ import pytest
 from kernelcast.collectors.campaign import CampaignSummary
 from kernelcast.collectors.gpu import campaign
 from kernelcast.collectors.gpu.campaign import GpuCampaignSummary
-from kernelcast.collectors.meters import nvml
+from kernelcast.collectors.meters import find
+from kernelcast.collectors.meters.protocol import GpuIdentity
 from kernelcast.datasets.rows.schema import Measurement, Provenance
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.kernel import KernelSpec
@@ -21,6 +22,9 @@ from kernelcast.features.kernel import KernelSpec
 class Reader:
     def name(self) -> str:
         return "NVIDIA H200"
+
+    def identity(self) -> GpuIdentity:
+        return GpuIdentity(self.name())
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
                 messages(done, 2)
         return GpuCampaignSummary(CampaignSummary("h200", {"ok": 2}, 0, 0, 1, 0, False, 1.5), None)
 
-    monkeypatch.setattr(nvml, "nvml_reader", lambda index: Reader())
+    monkeypatch.setattr(find, "nvml_reader", lambda index, uuid: Reader())
     monkeypatch.setattr(campaign, "run_gpu_campaign", run)
 
 
@@ -54,7 +58,7 @@ def test_rows_of_another_gpu_do_not_mix_with_this_one_s(run, tmp_path: Path, mon
     spec = KernelSpec.of("softmax", "fp32", impl="torch", rows=64, cols=64)
     facts = {"gpu": {"name": "NVIDIA H200 NVL", "memory_b": 1}}
     Store(tmp_path).append([Measurement(spec, "nvidia-h200-sxm-141gb", "unsupported", "b")], Provenance("b", facts))
-    monkeypatch.setattr(nvml, "gpu_facts", lambda reader: {"name": reader.name(), "memory_b": 1})
+    monkeypatch.setattr(find, "gpu_facts", lambda reader: {"name": reader.name(), "memory_b": 1})
     done = run("collect-gpu", "--minutes", "1", "--out", tmp_path)
     assert done.code == 2
     assert (

@@ -119,6 +119,11 @@ def test_cuda_without_a_gpu_is_one_sentence(run: Run, folder: Path, tmp_path: Pa
     assert "no device cuda" in done.error
 
 
+def test_a_gpu_without_cuda_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+    done = run("collect-mlir", "--out", tmp_path / "out", "--texts", folder, "--target", "cuda", "--device", "mi300x")
+    assert "--target is cuda, which amd-mi300x does not run; give --target cpu" in done.error
+
+
 def test_a_program_of_a_folder_is_called_by_its_path(folder: Path) -> None:
     (folder / "copy.mlir").write_text(TEXT)
     (folder / "other.mlir").write_text("func.func @f(%a: tensor<2xf32>) {\n  %0 = tosa.abs %a\n}")

@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from kernelcast.collectors import host, runner
-from kernelcast.collectors.meters import nvml
+from kernelcast.collectors.meters import find, nvml
 from kernelcast.commands.measure import measure as command
 from kernelcast.datasets.form.form import read_form
 from kernelcast.datasets.store.store import Store, StoreError
@@ -125,7 +125,7 @@ def test_cases_that_cannot_run_here_are_refused_before_measuring(run, workers, m
     def missing(index: int, *, uuid: str | None = None) -> None:
         raise nvml.NvmlMissingError("no driver here")
 
-    monkeypatch.setattr(nvml, "nvml_reader", missing)
+    monkeypatch.setattr(find, "nvml_reader", missing)
     table = write(tmp_path / "cases.csv", 2, **columns)
     message = run("measure", table).error
     assert "1 of 2 rows cannot be measured on this machine" in message

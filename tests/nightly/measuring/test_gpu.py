@@ -83,3 +83,12 @@ def test_the_time_of_a_call_is_not_measured() -> None:
         True,
         False,
     ]
+
+
+def test_a_gpu_without_cuda_is_not_characterised_and_measures_what_its_torch_runs() -> None:
+    plan = setup(families=["gemm"]).plan
+    measurer = GpuMeasurer(plan, catalogue().get("mi300x"), None)
+    assert measurer.characterise() is None
+    product = KernelSpec.of("gemm", "fp32", m=64, n=64, k=64)
+    able = {impl: measurer.can("amd-mi300x", replace(product, impl=impl)) for impl in ("torch", "triton", "cupy-tiled")}
+    assert able == {"torch": True, "triton": True, "cupy-tiled": False}

@@ -9,11 +9,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kernelcast.collectors.gpu.characterize.characterize import MOST_LOST, characterize, serve
-from kernelcast.collectors.gpu.characterize.micro_kernels import MICRO_SOURCE, Chain, SaturatingKernel
+from kernelcast.collectors.gpu.characterize.micro_kernels import (
+    MICRO_SOURCE,
+    Chain,
+    SaturatingKernel,
+    device_attributes,
+)
 from kernelcast.collectors.gpu.characterize.probes import (
     BANDWIDTH,
     LATENCY,
@@ -29,7 +35,6 @@ from kernelcast.collectors.gpu.characterize.probes import (
     SaturatedRate,
     SensorPeriod,
 )
-from kernelcast.collectors.gpu.measure.cuda import device_attributes
 from kernelcast.collectors.gpu.runners.cupy import tile_of
 from kernelcast.collectors.gpu.runners.triton import triton_binaries
 from kernelcast.features.kernel import KernelSpec
@@ -295,3 +300,15 @@ def test_the_source_compiles_for_hopper(tmp_path):
     assert made.returncode == 0, made.stderr
     assert "bytes spill stores" in made.stderr
     assert all("0 bytes spill stores" in line for line in made.stderr.splitlines() if "spill" in line)
+
+
+@pytest.mark.parametrize("build", ["hip", "xpu"])
+def test_a_gpu_that_runs_no_cuda_is_refused_in_one_sentence(build):
+    played = Path(__file__).parents[1] / "played_build.py"
+    script = (f"import sys; sys.path.insert(0, {str(played.parent)!r}); import played_build; sys.modules['torch'] = "
+              f"played_build.played_torch({build!r}); from kernelcast.collectors.gpu.characterize import characterize as c; "
+              "c.open_probe_bench(0)")  # fmt: skip
+    with pytest.raises(
+        ChildStartError, match=r"micro-kernels in CUDA, and this GPU is (amd|intel)'s: give a device file"
+    ):
+        characterize(["a_s"], child=child(script))

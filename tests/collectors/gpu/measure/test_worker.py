@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kernelcast.collectors.campaign import CampaignError
@@ -133,9 +134,66 @@ def test_hangs_do_not_overrun_the_time_there_is() -> None:
 
 def test_the_real_worker_says_in_one_sentence_that_there_is_no_gpu() -> None:
     torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
+    if torch.cuda.is_available() or torch.xpu.is_available():
         pytest.skip("this machine has a GPU")
     collector = GpuCollector(GpuWorkerOptions("a-gpu"), command=gpu_worker_command)
-    with pytest.raises(CampaignError, match="torch sees no CUDA device") as raised:
+    with pytest.raises(CampaignError, match=r"torch \S+ sees no GPU; install the build for its maker") as raised:
         collector.start(catalogue().get("h100-sxm"))
     assert "Traceback" not in str(raised.value)
+
+
+GEMM = {"m": 64, "n": 64, "k": 64}
+TILES = {"tile_m": 16, "tile_n": 16, "tile_k": 16}
+TILED = {**TILES, "warps": 4, "stages": 2, "group_m": 1, "split_k": 1}
+NO_CUDA = {
+    "copy": KernelSpec.of("copy", "fp32", impl="torch", rows=8, cols=8),
+    "cold": KernelSpec.of("copy", "fp32", impl="torch", cache_state="cold", rows=8, cols=8),
+    "fp8": KernelSpec.of("copy", "fp8", impl="torch", rows=8, cols=8),
+    "tf32": KernelSpec.of("gemm", "tf32", impl="torch", **GEMM),
+    "triton": KernelSpec.of("gemm", "fp8", impl="triton", config=TILED | {"tile_k": 32}, **GEMM),
+    "cupy": KernelSpec.of("gemm", "fp32", impl="cupy-tiled", config=TILES, **GEMM),
+    "cutlass": KernelSpec.of("gemm", "bf16", impl="cutlass", **GEMM),
+}
+
+
+def rows_of(build: str) -> tuple[dict[str, tuple[str, str]], dict[str, Any]]:
+    """Status and message by the word of a case, and the worker's facts, on a GPU of another maker that is played."""
+    device = catalogue().get("mi300x" if build == "hip" else "arc-b580")
+    options = GpuWorkerOptions(device.name, energy=build != "hip", l3_b=device.fact("l3_b") or 0.0)
+    script = str(PLAYED.with_name("played_build.py"))
+    collector = GpuCollector(options, command=lambda given: [sys.executable, "-P", script, build, given.to_json()])
+    try:
+        collector.start(device)
+        rows = collector.collect(list(NO_CUDA.values()))
+        return {word: (row.status, str(row.message)) for word, row in zip(NO_CUDA, rows, strict=True)}, {
+            **collector.facts(), "row": rows[0],
+        }  # fmt: skip
+    finally:
+        collector.close()
+
+
+def test_an_amd_gpu_measures_what_torch_runs_there_and_refuses_the_rest() -> None:
+    rows, facts = rows_of("hip")
+    assert [rows[word][0] for word in ("copy", "cold", "fp8")] == ["ok"] * 3
+    assert {rows[word][0] for word in ("tf32", "triton", "cupy", "cutlass")} == {"unsupported"}
+    assert "on this device, not tf32" in rows["tf32"][1]
+    # What its matrix units multiply is another format than Triton's kernels are compiled for.
+    assert "the Triton gemm multiplies float8_e4m3fn" in rows["triton"][1]
+    assert "no runner on this GPU for impl 'cupy-tiled'; there are torch, " in rows["cupy"][1]
+    assert (facts["gpu"], facts["compute_capability"], facts["library"]) == ("AMD Instinct MI300X", "gfx942", "hip")
+    assert (facts["fp8"], facts["last_level_cache_b"]) == ("float8_e4m3fnuz", 2**28)
+    assert facts["versions"]["torch"] | {"torch": ""} == {"torch": "", "hip": "7.0", "miopen": "3005000"}
+    assert set(facts["versions"]) == {"torch", "triton"}
+    assert (facts["row"].sm_clock_hz, facts["row"].power_limit_w) == (2.1e9, 750.0)
+
+
+@pytest.mark.parametrize("build", ["xpu", "xpu-without-graphs"])
+def test_an_intel_gpu_measures_latency_with_graphs_and_without(build: str) -> None:
+    rows, facts = rows_of(build)
+    assert [rows[word][0] for word in ("copy", "cold")] == ["ok"] * 2
+    assert {rows[word][0] for word in ("fp8", "tf32", "triton", "cupy", "cutlass")} == {"unsupported"}
+    assert "on this device, not fp8" in rows["fp8"][1]
+    assert facts["graphs"] == (build == "xpu")
+    assert (facts["library"], facts["compute_units"], facts["energy_source"]) == ("xpu", 20, "none")
+    assert "no library reads power, clocks or temperature of an Intel GPU" in facts["energy_source_reason"]
+    assert facts["row"].sm_clock_hz is None

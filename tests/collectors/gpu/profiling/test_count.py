@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from kernelcast.collectors.gpu.measure import cuda as cuda_start
+from kernelcast.collectors.gpu.measure import torch_gpu as cuda_start
 from kernelcast.collectors.gpu.plan.sweeps import SWEEPS
 from kernelcast.collectors.gpu.profiling import count
 from kernelcast.collectors.gpu.profiling.count import (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernelcast.collectors.gpu.measure import cuda as cuda_start
+from kernelcast.collectors.gpu.measure import torch_gpu as cuda_start
 from kernelcast.collectors.gpu.profiling import launch_worker
 from kernelcast.collectors.gpu.profiling.launch_trace import (
     ANNOTATION,

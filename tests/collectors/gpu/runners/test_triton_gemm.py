@@ -3,10 +3,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kernelcast.collectors.gpu.measure.bench import TOLERANCE
-from kernelcast.collectors.gpu.runners.triton import triton_binaries, triton_steps
+from kernelcast.collectors.gpu.runners.triton import _architecture, triton_binaries, triton_steps
 from kernelcast.collectors.runner import UnsupportedCaseError
 from kernelcast.datasets.rows.schema import Measurement, to_row
 from kernelcast.features.kernel import KernelSpec
@@ -108,3 +109,24 @@ def test_sizes_beyond_32_bits_are_unsupported() -> None:
     spec = KernelSpec.of("gemm", "bf16", impl="triton", config=PLAIN, m=2**31, n=64, k=64)
     with pytest.raises(UnsupportedCaseError, match="32 bits"):
         triton_steps(spec)
+
+
+@pytest.mark.parametrize(("architecture", "warp_size"), [("gfx942", 64), ("gfx1201", 32)])
+def test_it_compiles_for_an_amd_gpu(architecture, warp_size, tmp_path):
+    code = (
+        "from kernelcast.collectors.gpu.runners.triton import build, triton_binaries\n"
+        "from kernelcast.features.kernel import KernelSpec\n"
+        f"spec = KernelSpec.of('gemm', 'bf16', impl='triton', m=64, n=64, k=64, config={PLAIN!r})\n"
+        f"(binary,) = (build(each, {architecture!r}) for each in triton_binaries(spec))\n"
+        "print(binary.metadata.target.backend, binary.metadata.target.warp_size, 'hsaco' in binary.asm)\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], env=os.environ | {"TRITON_CACHE_DIR": str(tmp_path)},
+                          capture_output=True, text=True, timeout=240)  # fmt: skip
+    assert done.stdout == f"hip {warp_size} True\n", done.stderr
+
+
+def test_on_rocm_the_architecture_is_what_torch_says_without_the_flags_of_its_memory():
+    properties = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-")
+    cuda = SimpleNamespace(get_device_properties=lambda device: properties, get_device_capability=lambda device: (9, 0))
+    assert _architecture(SimpleNamespace(version=SimpleNamespace(hip="7.0"), cuda=cuda), 0) == "gfx942"
+    assert _architecture(SimpleNamespace(version=SimpleNamespace(hip=None), cuda=cuda), 0) == 90
