@@ -190,19 +190,9 @@ def _shape_rows(nodes: Sequence[Node], types: Sequence[ValueType]) -> Iterable[t
     """Of each node rank and last size of the result, last sizes of the first and the second operand, bytes of the
     largest operand, most elements in, elements out, and how many operands.
     """
-    # Values of one type mostly share one object, alive as long as `types`.
-    facts: dict[int, ShapeFacts] = {}
-
-    def fact(value: int) -> ShapeFacts:
-        kind = types[value]
-        entry = facts.get(id(kind))
-        if entry is None:
-            entry = facts[id(kind)] = _shape_facts(kind)
-        return entry
-
     for node in nodes:
-        rank, last_out, elements_out, _ = fact(node.results[0]) if node.results else _NOTHING
-        operands = [fact(value) for value in node.operands]
+        rank, last_out, elements_out, _ = _shape_facts(types[node.results[0]]) if node.results else _NOTHING
+        operands = [_shape_facts(types[value]) for value in node.operands]
         if not operands:
             yield rank, last_out, 0.0, 0.0, 0.0, 0.0, elements_out, 0.0
             continue
@@ -246,6 +236,7 @@ def _distinct(program: Program, nodes: Sequence[Node]) -> Floats:
 _NOTHING = (0.0, 0.0, 0.0, 0.0)
 
 
+@lru_cache(maxsize=4096)
 def _shape_facts(kind: ValueType) -> ShapeFacts:
     """A size that is not known counts as 1."""
     shape = [1 if size is None else size for size in kind.shape or ()]
