@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...dtypes import DTYPES
 
@@ -168,6 +169,7 @@ _OTHER_ITEMSIZES_B = {
 _INTEGER = re.compile(r"i(\d{1,4})")
 
 
+@lru_cache(maxsize=1024)
 def _itemsize_b(dtype: str) -> float:
     known = DTYPES.get(dtype)
     if known is not None:
