@@ -253,10 +253,10 @@ def first_of_list(text: str) -> str:
     return text[: len(text) if comma is None else comma.start()].strip()
 
 
-_ONE = r'"(?:[^"\\]|\\.)*"|->|[<>()\[\]{},]'
+_MARK = r'"(?:[^"\\]|\\.)*"|->|[<>()\[\]{},]'
 _PLAIN = r'[^<>()\[\]{}"-]*+'
-_ONE_BY_ONE = re.compile(_ONE)
-_BRACKETS = re.compile(rf"<{_PLAIN}>|\((?:{_PLAIN}<{_PLAIN}>)*+{_PLAIN}\)|{_ONE}")
+_ONE_BY_ONE = re.compile(_MARK)
+_BRACKETS = re.compile(rf"<{_PLAIN}>|\((?:{_PLAIN}<{_PLAIN}>)*+{_PLAIN}\)|{_MARK}")
 """Types and lists of them at one go, all else one by one."""
 
 
