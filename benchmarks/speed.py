@@ -1,4 +1,4 @@
-"""Speed and memory, each against its target: start-up, one REST prediction, a table, training.
+"""Speed and memory, each against its target: start-up, MLIR text, one REST prediction, a table, training.
 
 Run `.venv/bin/python benchmarks/speed.py` on an otherwise idle machine. Timings of shared machines are noisy, so every
 figure is the median of several runs, with the range beside it.
@@ -18,6 +18,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kernelcast.features.device import catalogue
+from kernelcast.features.mlir.understanding import read, understand
+from kernelcast.features.mlir.vectors.program_vector import extract
+
 PROGRAM = str(Path(sys.executable).with_name("kernelcast"))
 DEVICE = "amd-epyc-9005-vm-2c"
 SHIPPED = Path(__file__).parents[1] / "datasets" / "data" / "shipped"
@@ -25,11 +29,29 @@ BODY = json.dumps(
     {"family": "gemm", "device": DEVICE, "dtype": "fp32", "sizes": {"m": 384, "n": 768, "k": 768}, "threads": 1}
 )
 HEADERS = {"Content-Type": "application/json"}
+LAYER = """
+  %a{i} = stablehlo.dot_general {x}, %w, contracting_dims = [1] x [0] : (T, tensor<{n}x{n}xf32>) -> T
+  %b{i} = stablehlo.broadcast_in_dim %bias, dims = [1] : (tensor<{n}xf32>) -> T
+  %c{i} = stablehlo.add %a{i}, %b{i} : T
+  %d{i} = stablehlo.reduce(%c{i} init: %zero) applies stablehlo.maximum across dimensions = [1] : (T, tensor<f32>) -> R
+  %e{i} = stablehlo.broadcast_in_dim %d{i}, dims = [0] : (R) -> T
+  %f{i} = stablehlo.subtract %c{i}, %e{i} : T
+  %g{i} = stablehlo.exponential %f{i} : T
+  %h{i} = stablehlo.reduce(%g{i} init: %zero) applies stablehlo.add across dimensions = [1] : (T, tensor<f32>) -> R
+  %i{i} = stablehlo.broadcast_in_dim %h{i}, dims = [0] : (R) -> T
+  %j{i} = stablehlo.divide %g{i}, %i{i} : T
+  %k{i} = stablehlo.tanh %j{i} : T
+  %l{i} = stablehlo.add {x}, %k{i} : T"""
+"""Twelve operations."""
 
 
 def main() -> None:
     """Measure and print everything."""
     report("kernelcast predict, cold start", "s", 0.7, repeat(cold_predict, 7))
+    for operations, target in ((300, 4.0), (5000, 50.0)):
+        vectors(operations, 512)
+        milliseconds = [vectors(operations, 520 + 8 * i) for i in range(9)]
+        report(f"MLIR text of {operations} operations to vectors", "ms", target, milliseconds)
     with tempfile.TemporaryDirectory() as folder:
         for what, unit, target, values in (*served(), *trained(Path(folder))):
             report(what, unit, target, values)
@@ -52,6 +74,21 @@ def cold_predict() -> float:
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     return time.perf_counter() - start
+
+
+def vectors(operations: int, columns: int) -> float:
+    """Milliseconds from a text of layers of `columns` to what a model reads, in this process."""
+    text = f"func.func @main(%x: T, %w: tensor<{columns}x{columns}xf32>, %bias: tensor<{columns}xf32>) -> T {{\n"
+    text += "  %zero = stablehlo.constant dense<0.0> : tensor<f32>"
+    last = "%x"
+    for i in range(operations // 12):
+        text += LAYER.format(i=i, x=last, n=columns)
+        last = f"%l{i}"
+    text = (text + f"\n  return {last} : T\n}}").replace("R", "tensor<128xf32>")
+    text = text.replace("T", f"tensor<128x{columns}xf32>")
+    start = time.perf_counter()
+    extract(understand(read(text)), catalogue().get(DEVICE))
+    return (time.perf_counter() - start) * 1e3
 
 
 def served() -> list[tuple[str, str, float, list[float]]]:

@@ -35,7 +35,7 @@ class Flow:
     from, as `patterns` finds them.
     """
 
-    __slots__ = ("_behind", "_by_type", "_elements", "_nbytes", "accesses", "blank", "nodes", "operators", "outputs", "passes",
+    __slots__ = ("_behind", "_elements", "_nbytes", "accesses", "blank", "nodes", "operators", "outputs", "passes",
                  "producer", "reductions", "sizes", "types", "uniform", "users")  # fmt: skip
 
     def __init__(self, nodes: Sequence[Node], types: Sequence[ValueType], outputs: Sequence[int]) -> None:
@@ -44,7 +44,6 @@ class Flow:
         self.outputs = outputs
         self._elements: dict[int, float] = {}
         self._nbytes: dict[int, float] = {}
-        self._by_type: dict[int, float] = {}
         self.producer: dict[int, int] = {}
         self.users: dict[int, list[int]] = {}
         self.passes: set[int] = set()
@@ -129,14 +128,11 @@ class Flow:
 
     def elements(self, value: int) -> float:
         """Number of elements of a value; 0 where a size is not known."""
-        known = self._elements.get(value)
+        kind = self.types[value]
+        # Readers hand out one type object for many values.
+        known = self._elements.get(id(kind))
         if known is None:
-            kind = self.types[value]
-            # Readers hand out one type object for many values.
-            known = self._by_type.get(id(kind))
-            if known is None:
-                known = self._by_type[id(kind)] = kind.elements if kind.is_static or not kind.is_array else 0.0
-            self._elements[value] = known
+            known = self._elements[id(kind)] = kind.elements if kind.is_static or not kind.is_array else 0.0
         return known
 
     def is_spread(self, value: int, size: float) -> bool:
@@ -148,11 +144,11 @@ class Flow:
 
     def nbytes(self, value: int) -> float:
         """Bytes of a value in memory; 0 for scalars and vectors, which are in registers, and where a size is not known."""
-        known = self._nbytes.get(value)
+        kind = self.types[value]
+        known = self._nbytes.get(id(kind))
         if known is None:
-            kind = self.types[value]
             known = self.elements(value) * kind.itemsize_b if kind.kind in ("tensor", "memref") else 0.0
-            self._nbytes[value] = known
+            self._nbytes[id(kind)] = known
         return known
 
     def strip(self, value: int) -> int:

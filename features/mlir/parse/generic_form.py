@@ -11,7 +11,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..types.graph import Block, Function, Module, Op, Region, ValueType, first_of_list, split_function_type, value_type
+from ..types.graph import (
+    Block,
+    Function,
+    Module,
+    Op,
+    Region,
+    ValueType,
+    first_of_list,
+    sides_of_function_type,
+    split_function_type,
+    split_types,
+    value_type,
+)
 from .text_limits import MAX_OPS, too_many_ops
 
 _SYMBOL = re.compile(r'\bsym_name = "((?:[^"\\]|\\.)*)"')
@@ -55,8 +67,9 @@ def _function(op: Op, name: str, types: list[ValueType]) -> Function:
     if body is not None:
         arguments = body.blocks[0].arguments
     else:
-        arguments = tuple(range(len(types), len(types) + len(inputs)))
-        types.extend(value_type(text) for text in inputs)
+        declared = split_types(inputs)
+        arguments = tuple(range(len(types), len(types) + len(declared)))
+        types.extend(map(value_type, declared))
     results = tuple(value_type(text) for text in outs if text not in ("", "!llvm.void"))
     about = _argument_attributes(op.attributes, len(arguments))
     return Function(name, _PRIVATE.search(op.attributes) is None, arguments, results, body, about)
@@ -71,16 +84,17 @@ def _argument_attributes(attributes: str, count: int) -> tuple[str, ...]:
     return tuple(parts) if len(parts) == count else ()
 
 
-def _signature(attributes: str) -> tuple[list[str], list[str]]:
-    """Argument and result types out of `function_type = (a, b) -> c`, or LLVM's `!llvm.func<c (a, b)>`."""
+def _signature(attributes: str) -> tuple[str, list[str]]:
+    """Argument types, a list to split, and result types of `function_type = (a, b) -> c`, or LLVM's `!llvm.func<c (a, b)>`."""
     match = _FUNCTION_TYPE.search(attributes)
     if match is None:
-        return [], []
+        return "", []
     text = first_of_list(attributes[match.end() :])
     if not text.startswith(_LLVM_FUNCTION):
-        return split_function_type(text)
+        inputs, outs = sides_of_function_type(text)
+        return inputs, split_types(outs)
     result, _, inputs = text.removeprefix(_LLVM_FUNCTION).removesuffix(">").partition(" (")
-    return split_function_type(inputs.removesuffix(")"))[1], [result]
+    return sides_of_function_type(inputs.removesuffix(")"))[1], [result]
 
 
 UNTYPED = value_type("")
@@ -146,16 +160,26 @@ class Scopes:
 
 
 _PLACE = r' loc\((?:"[^"\n]*":(\d++):\d++|unknown)\)'
+_END = r"(?: \{(.*)\})?(?: : (\(.*)PLACE| \(\{|, \{)"
+"""` {attributes} : (types) -> types loc("-":3:10)`, or the start of regions, or of one more."""
 _LINE = (
-    # `%0:2 = "dialect.op"(%a, %b)[^bb1] <{properties}>`, or the end of regions
-    r'^ *+(?:(?:(?:(%[^ \n]++) = )?+"([^"\n]++)"\(([^)\n]*+)\)(?:\[[^\]\n]*+\])?+(?: <\{(.*)\}>)?|\}\)?)'
-    # ` {attributes} : (types) -> types loc("-":3:10)`, or the start of regions, or of one more
-    r"(?: \{(.*)\})?(?: : (\(.*)PLACE| \(\{|, \{)$"
-    # anything else but an empty line
-    r"|(.+)$)"
+    # `%0:2 = "dialect.op"(%a, %b)` and the rest of the line, the same for every operation alike but for its place
+    r'^ *+(?:(?:(%[^ \n]++) = )?+"([^"\n]++)"\(([^)\n]*+)\)(REST$'
+    # or the end of regions, or anything else but an empty line
+    r"|\}\)?" + _END + r"$|(.+)$)"
 )
-_WITH_LINES = re.compile(_LINE.replace("PLACE", _PLACE), re.MULTILINE)
-_WITHOUT_LINES = re.compile(_LINE.replace("PLACE", "()"), re.MULTILINE)
+_REST = r"(?:\[[^\]\n]*+\])?+(?: <\{(.*)\}>)?" + _END
+"""`[^bb1] <{properties}>`, attributes and types."""
+
+
+def _patterns(place: str, rest: str, start_of_place: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What takes a text apart into lines, and what takes apart what follows an operation's operands."""
+    lines = _LINE.replace("PLACE", place).replace("REST", rest)
+    return re.compile(lines, re.MULTILINE), re.compile(_REST.replace("PLACE", start_of_place))
+
+
+_WITH_LINES = _patterns(_PLACE, r'.*":(?=\d++:\d++\)$)|.*)(?:(\d++)(:\d++\)))?', r' loc\((?:"[^"\n]*":|unknown\))')
+_WITHOUT_LINES = _patterns("()", ".*)()()", "")
 _LABEL = re.compile(r"\^[\w$.]++(?:\((.*)\))?:(?: *//.*+)?")
 _ARGUMENT = re.compile(r"(%[^:\n]+): (.*?)(?:" + _PLACE + r")?(?:, (?=%)|$)")
 _RESOURCES = "\n{-#"
@@ -163,8 +187,11 @@ _CACHED_SIGNATURES = 16384
 _ISOLATED = ("func", "module")
 """Operations whose bodies see no values from outside, by the end of their names; numbering starts anew in them."""
 
-_signatures: dict[str, tuple[int, tuple[ValueType, ...]]] = {}
-"""From `(a, b) -> c` to the number of operands and the types of results."""
+_Signature = tuple[int, tuple[ValueType, ...]]
+"""The number of operands and the types of results."""
+
+_signatures: dict[str, _Signature] = {}
+"""By `(a, b) -> c`."""
 
 
 class NotGenericForm(Exception):  # noqa: N818  the caller asks another reader
@@ -180,12 +207,12 @@ def read_generic(text: str, reader: str, refusals: Sequence[tuple[str, str]] = (
     """
     end = text.find(_RESOURCES)
     text = text if end < 0 else text[:end]
-    pattern = _WITH_LINES if text.rstrip().endswith(")") and " loc(" in text[-400:] else _WITHOUT_LINES
-    lines = pattern.findall(text)
+    line, rest = _WITH_LINES if text.rstrip().endswith(")") and " loc(" in text[-400:] else _WITHOUT_LINES
+    lines = line.findall(text)
     if len(lines) > MAX_OPS and sum(1 for line in lines if line[1]) > MAX_OPS:
         raise too_many_ops()
     scopes = Scopes()
-    ops = _run(lines, scopes)
+    ops = _run(lines, rest, scopes)
     return Module(functions_of(ops, scopes.types), scopes.types, reader, tuple(refusals))
 
 
@@ -202,20 +229,30 @@ class _Open:
     ops: list[Op]
 
 
-def _run(lines: Sequence[tuple[str, ...]], scopes: Scopes) -> list[Op]:
+def _run(lines: Sequence[tuple[str, ...]], rest_of_line: re.Pattern[str], scopes: Scopes) -> list[Op]:
     """The operations outside all others. The usual line is handled in place: this loop is what reading costs.
+
+    What follows the operands of a line is read once for all operations alike, and a label for all blocks alike.
 
     Raises:
         NotGenericForm: a line is something else, or brackets do not match.
     """
-    types, ids, known, plain = scopes.types, scopes.ids, _signatures, True
+    types, ids, awaited, hidden, plain = scopes.types, scopes.ids, scopes.awaited, scopes.hidden, True
+    known: dict[str, tuple[str, str, int, tuple[ValueType, ...]]] = {}
+    labels: dict[str, list[tuple[str, ValueType]]] = {}
     ops: list[Op] = []
     blocks = [Block((), ops)]
     stack: list[_Open] = []
-    for results, name, operands, properties, attributes, signature, place, other in lines:
+    for results, name, operands, rest, place, column, more, closed, closed_place, other in lines:
         if name:
-            if properties:
-                attributes = f"{properties}, {attributes}" if attributes else properties
+            entry = known.get(rest)
+            if entry is None:
+                match = rest_of_line.fullmatch(rest)
+                if match is None:
+                    left = f"{results} = " if results else ""
+                    raise NotGenericForm(f'{left}"{name}"({operands}){rest}{place}{column}'[:200])
+                entry = known[rest] = _read_rest(*match.groups(""))
+            attributes, signature, count, outs = entry
             try:
                 if "," in operands:
                     inputs = tuple(map(ids.__getitem__, operands.split(", ")))
@@ -224,16 +261,21 @@ def _run(lines: Sequence[tuple[str, ...]], scopes: Scopes) -> list[Op]:
             except KeyError:
                 inputs = _inputs(operands, signature, scopes)
             if signature:
-                count, outs = known.get(signature) or _read_signature(signature)
                 if count != len(inputs):
                     raise NotGenericForm(f"{name} has {len(inputs)} operands and types for {count}")
-                if plain and len(outs) == 1 and results:
+                if (
+                    len(outs) == 1
+                    and results
+                    and (plain or (hidden is not None and not awaited and ":" not in results))
+                ):
+                    if hidden is not None:
+                        hidden.append((results, ids.get(results)))
                     value = ids[results] = len(types)
                     types.append(outs[0])
                     outputs: tuple[int, ...] = (value,)
                 else:
                     outputs = _outputs(results, outs, scopes)
-                    plain = scopes.hidden is None and not scopes.awaited
+                    plain = hidden is None and not awaited
                 ops.append(Op(name, inputs, outputs, attributes, (), int(place) if place else None))
                 continue
             stack.append(_Open(name, inputs, results, attributes, [], blocks, ops))
@@ -241,13 +283,17 @@ def _run(lines: Sequence[tuple[str, ...]], scopes: Scopes) -> list[Op]:
             ops = []
             blocks = [Block((), ops)]
         elif other:
-            label = _LABEL.fullmatch(other)
-            if label is None:
-                if other[0] in "#!" and not stack:  # an alias of an attribute, which stays by its name
-                    continue
-                raise NotGenericForm(other[:200])
+            arguments = labels.get(other)
+            if arguments is None:
+                label = _LABEL.fullmatch(other)
+                if label is None:
+                    if other[0] in "#!" and not stack:  # an alias of an attribute, which stays by its name
+                        continue
+                    raise NotGenericForm(other[:200])
+                written = _ARGUMENT.findall(label[1] or "")
+                arguments = labels[other] = [(argument, value_type(kind)) for argument, kind, _ in written]
             ops = []
-            block = Block(_arguments(label[1], scopes) if label[1] else (), ops)
+            block = Block(tuple([scopes.define(argument, kind) for argument, kind in arguments]), ops)
             if len(blocks) == 1 and not blocks[0].ops and not blocks[0].arguments:
                 blocks.clear()
             blocks.append(block)
@@ -256,15 +302,16 @@ def _run(lines: Sequence[tuple[str, ...]], scopes: Scopes) -> list[Op]:
                 raise NotGenericForm("a region ends that did not begin")
             stack[-1].regions.append(Region(blocks if len(blocks) > 1 or ops or blocks[0].arguments else []))
             scopes.next_region()
-            if signature:
+            if closed:
                 scopes.leave()
                 opened = stack.pop()
                 blocks, ops = opened.blocks, opened.ops
-                ops.append(_closed(opened, attributes, signature, place, scopes))
+                ops.append(_closed(opened, more, closed, closed_place, scopes))
             else:
                 ops = []
                 blocks = [Block((), ops)]
-        ids, plain = scopes.ids, scopes.hidden is None and not scopes.awaited
+        ids, hidden = scopes.ids, scopes.hidden
+        plain = hidden is None and not awaited
     if stack:
         raise NotGenericForm("the text ends inside a region")
     return ops
@@ -289,20 +336,25 @@ def _outputs(results: str, outs: Sequence[ValueType], scopes: Scopes) -> tuple[i
     return tuple([scopes.define(name, kind) for name, kind in zip(names, outs, strict=True)])
 
 
-def _arguments(text: str, scopes: Scopes) -> tuple[int, ...]:
-    return tuple([scopes.define(name, value_type(kind)) for name, kind, _ in _ARGUMENT.findall(text)])
-
-
 def _closed(opened: _Open, more: str, signature: str, place: str, scopes: Scopes) -> Op:
-    outs = (_signatures.get(signature) or _read_signature(signature))[1]
+    outs = _read_signature(signature)[1]
     attributes = f"{opened.attributes}, {more}" if opened.attributes and more else opened.attributes or more
     outputs = _outputs(opened.results, outs, scopes)
     return Op(opened.name, opened.inputs, outputs, attributes, tuple(opened.regions), int(place) if place else None)
 
 
-def _read_signature(text: str) -> tuple[int, tuple[ValueType, ...]]:
-    if len(_signatures) >= _CACHED_SIGNATURES:
-        _signatures.clear()
-    inputs, outs = split_function_type(text)
-    entry = _signatures[text] = (len(inputs), tuple([value_type(out) for out in outs]))
+def _read_rest(properties: str, attributes: str, signature: str) -> tuple[str, str, int, tuple[ValueType, ...]]:
+    """Attributes, signature, and what that says; of an operation with regions the signature comes at their end."""
+    if properties:
+        attributes = f"{properties}, {attributes}" if attributes else properties
+    return (attributes, signature, *(_read_signature(signature) if signature else (0, ())))
+
+
+def _read_signature(text: str) -> _Signature:
+    entry = _signatures.get(text)
+    if entry is None:
+        if len(_signatures) >= _CACHED_SIGNATURES:
+            _signatures.clear()
+        inputs, outs = split_function_type(text)
+        entry = _signatures[text] = (len(inputs), tuple([value_type(out) for out in outs]))
     return entry

@@ -29,7 +29,8 @@ _BYTECODE = (b"ML\xefR", *(text.encode(errors="surrogatepass") for text in ("ML\
 Latin-1, with surrogates, or with what cannot be decoded replaced."""
 
 # The closing quote may be missing: to look for it again from every later quote would take quadratic time.
-_QUOTED_OR_COMMENT = re.compile(rb'"(?:[^"\\\n]|\\.)*+"?+|//[^\n]*+')
+_QUOTED = re.compile(rb'"(?:[^"\\\n]|\\.)*+"?+')
+_QUOTED_OR_COMMENT = re.compile(_QUOTED.pattern + rb"|//[^\n]*+")
 _ARROWS = (b"->", b">=", b"<=")
 _OPENING, _CLOSING = b"({[<", b")}]>"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_OPENING + _CLOSING))
@@ -63,7 +64,8 @@ def checked_text(text: str | bytes) -> str:
         raise SpecError(f"MLIR text must be UTF-8; byte {error.start} is not", field="mlir") from None
     if not raw.strip():
         raise SpecError("the MLIR text is empty; give a module or a function", field="mlir")
-    _check_shape(_QUOTED_OR_COMMENT.sub(b" ", raw))
+    quoted = _QUOTED_OR_COMMENT if b"//" in raw else _QUOTED  # the search for one beginning is twice as fast
+    _check_shape(quoted.sub(b" ", raw))
     return text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...dtypes import DTYPES
 
@@ -168,6 +169,7 @@ _OTHER_ITEMSIZES_B = {
 _INTEGER = re.compile(r"i(\d{1,4})")
 
 
+@lru_cache(maxsize=1024)
 def _itemsize_b(dtype: str) -> float:
     known = DTYPES.get(dtype)
     if known is not None:
@@ -251,27 +253,39 @@ def first_of_list(text: str) -> str:
     return text[: len(text) if comma is None else comma.start()].strip()
 
 
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|->|[<>()\[\]{},]')
+_MARK = r'"(?:[^"\\]|\\.)*"|->|[<>()\[\]{},]'
+_PLAIN = r'[^<>()\[\]{}"-]*+'
+_ONE_BY_ONE = re.compile(_MARK)
+_BRACKETS = re.compile(rf"<{_PLAIN}>|\((?:{_PLAIN}<{_PLAIN}>)*+{_PLAIN}\)|{_MARK}")
+"""Types and lists of them at one go, all else one by one."""
 
 
-def _outside(text: str, mark: str) -> Iterator[re.Match[str]]:
+def _outside(
+    text: str, mark: str, brackets: re.Pattern[str] = _BRACKETS, start: int = 0, depth: int = 0
+) -> Iterator[re.Match[str]]:
     """Where a comma or an arrow stands inside no brackets."""
-    depth = 0
-    for item in _BRACKETS.finditer(text):
+    for item in brackets.finditer(text, start):
         if item[0] in "<([{":
             depth += 1
         elif item[0] in ">)]}":
             depth -= 1
+            if depth < 0 and brackets is _BRACKETS:  # what opens from here on is taken for what closed too much
+                yield from _outside(text, mark, _ONE_BY_ONE, item.end(), depth)
+                return
         elif depth == 0 and item[0] == mark:
             yield item
 
 
 def split_function_type(text: str) -> tuple[list[str], list[str]]:
     """Operand and result types of `(a, b) -> (c, d)` or `(a) -> c`; without an arrow all are results."""
+    inputs, outs = sides_of_function_type(text)
+    return split_types(inputs), split_types(outs)
+
+
+def sides_of_function_type(text: str) -> tuple[str, str]:
+    """The lists of operand and result types, as `split_function_type` splits them."""
     arrow = next(_outside(text, "->"), None)
-    if arrow is None:
-        return [], split_types(_bare(text))
-    return split_types(_bare(text[: arrow.start()])), split_types(_bare(text[arrow.end() :]))
+    return ("", _bare(text)) if arrow is None else (_bare(text[: arrow.start()]), _bare(text[arrow.end() :]))
 
 
 def _bare(text: str) -> str:
@@ -287,8 +301,8 @@ def _closes_at_end(text: str) -> bool:
             depth += 1
         elif item[0] in ">)]}":
             depth -= 1
-            if depth == 0:
-                return item.end() == len(text)
+        if depth == 0:
+            return item.end() == len(text)
     return False
 
 

@@ -135,9 +135,8 @@ def _peaks(groups: Sequence[Group], hardware: Hardware, every: Hardware) -> Floa
 
 def _to_outputs(program: Program) -> Floats:
     outputs = set(program.outputs)
-    nodes = program.nodes
-    items = [any(not outputs.isdisjoint(nodes[i].results) for i in group.nodes) for group in program.groups]
-    return np.array(items, dtype=np.float64)
+    returned = {i for i, node in enumerate(program.nodes) if not outputs.isdisjoint(node.results)}
+    return np.array([not returned.isdisjoint(group.nodes) for group in program.groups], dtype=np.float64)
 
 
 def _passed_b(program: Program) -> float:

@@ -72,6 +72,7 @@ _KIND_CODE = {kind: code for code, kind in enumerate(KINDS)}
 _DTYPE_CODE = {name: code for code, name in enumerate(DTYPES)}
 _COSTS = attrgetter("flops", "transcendentals", "bytes_in", "bytes_out", "runs")
 _LOOPS = attrgetter("loops")
+_WORDS = attrgetter("op", "kind", "dtype")
 
 Codes = npt.NDArray[np.int64]
 ShapeFacts = tuple[float, float, float, float]
@@ -105,16 +106,48 @@ def op_table(program: Program) -> OpTable:
     sizes = np.fromiter(map(len, members), dtype=np.int64, count=len(members))
     all_nodes = program.nodes
     nodes = [all_nodes[i] for i in chain.from_iterable(members)]
-    n = len(nodes)
-    costs = _rows(map(_COSTS, nodes), n, 5)
-    loops = _rows(map(_LOOPS, nodes), n, 4)
-    shapes = _rows(_shape_rows(nodes, program.types), n, 8)
+    alike, rows = _alike(nodes, program.types)
+    costs = _rows(map(_COSTS, alike), len(alike), 5)
+    shapes = _rows(_shape_rows(alike, program.types), len(alike), 8)
     codes = np.array(
-        [_codes(node.op, node.detail.get("operator", ""), node.kind, node.dtype) for node in nodes], dtype=np.int64
-    ).reshape(n, len(CODES))
+        [_codes(node.op, node.detail.get("operator", ""), node.kind, node.dtype) for node in alike], dtype=np.int64
+    ).reshape(len(alike), len(CODES))
+    elements_out = shapes[rows, 6]
+    distinct = np.minimum(_distinct(program, nodes), elements_out)
+    numbers = _numbers(alike, costs, shapes)[rows]
+    numbers[:, -1] = np.log2(1.0 + distinct)
+    return OpTable(codes[rows], numbers, costs[rows], elements_out, distinct, np.repeat(np.arange(len(members)), sizes))
+
+
+def _alike(nodes: Sequence[Node], types: Sequence[ValueType]) -> tuple[list[Node], Codes]:
+    """Nodes of which no two have the same row but for `log distinct`, and the position among them of one like each node.
+
+    A program of layers has few: their rows are made once.
+    """
+    kinds = list(map(id, types))
+    places: dict[object, int] = {}
+    items: list[Node] = []
+    rows = np.empty(len(nodes), dtype=np.int64)
+    for row, node in enumerate(nodes):
+        results = node.results
+        key = (
+            _WORDS(node), _COSTS(node), node.loops, id(node.detail), kinds[results[0]] if results else None,
+            *[kinds[value] for value in node.operands],
+        )  # fmt: skip
+        place = places.get(key)
+        if place is None:
+            place = places[key] = len(items)
+            items.append(node)
+        rows[row] = place
+    return items, rows
+
+
+def _numbers(nodes: Sequence[Node], costs: Floats, shapes: Floats) -> Floats:
+    """The columns of `NUMBERS` but for the last, `log distinct`, which is zero."""
+    n = len(nodes)
+    loops = _rows(map(_LOOPS, nodes), n, 4)
     details = _rows(map(_detail_row, nodes), n, 6)
     rank, last_out, last_in, last_second, largest_b, elements_in, elements_out, operands = shapes.T
-    distinct = np.minimum(_distinct(program, nodes), elements_out)
     widens = np.maximum((1.0 + elements_out) / (1.0 + elements_in) - 1.0, 0.0)
     shrinks = np.maximum((1.0 + elements_in) / (1.0 + elements_out) - 1.0, 0.0)
     numbers = np.empty((n, len(NUMBERS)))
@@ -125,9 +158,9 @@ def op_table(program: Program) -> OpTable:
     numbers[:, 18], numbers[:, 19], numbers[:, 20] = last_in == loops[:, 3], last_second == last_out, last_out < _VECTOR
     numbers[:, 21], numbers[:, 22], numbers[:, 23:29] = widens, shrinks, details
     numbers[:, 29] = (last_in != last_out) & (elements_in == elements_out)
-    numbers[:, 30] = distinct
+    numbers[:, 30] = 0.0
     numbers[:, _LOGS] = np.log2(1.0 + numbers[:, _LOGS])
-    return OpTable(codes, numbers, costs, elements_out, distinct, np.repeat(np.arange(len(members)), sizes))
+    return numbers
 
 
 _LOGS = [i for i, name in enumerate(NUMBERS) if name.startswith("log ")]
@@ -157,19 +190,9 @@ def _shape_rows(nodes: Sequence[Node], types: Sequence[ValueType]) -> Iterable[t
     """Of each node rank and last size of the result, last sizes of the first and the second operand, bytes of the
     largest operand, most elements in, elements out, and how many operands.
     """
-    # Values of one type mostly share one object, alive as long as `types`.
-    facts: dict[int, ShapeFacts] = {}
-
-    def fact(value: int) -> ShapeFacts:
-        kind = types[value]
-        entry = facts.get(id(kind))
-        if entry is None:
-            entry = facts[id(kind)] = _shape_facts(kind)
-        return entry
-
     for node in nodes:
-        rank, last_out, elements_out, _ = fact(node.results[0]) if node.results else _NOTHING
-        operands = [fact(value) for value in node.operands]
+        rank, last_out, elements_out, _ = _shape_facts(types[node.results[0]]) if node.results else _NOTHING
+        operands = [_shape_facts(types[value]) for value in node.operands]
         if not operands:
             yield rank, last_out, 0.0, 0.0, 0.0, 0.0, elements_out, 0.0
             continue
@@ -196,7 +219,11 @@ def _distinct(program: Program, nodes: Sequence[Node]) -> Floats:
             if entry < 0 and kind != "view":
                 entry = _shape_facts(types[node.operands[0]])[2]
         elif kind == "elementwise" and node.operands:
-            entry = max([known.get(value, np.inf) for value in node.operands])
+            entry = 0.0
+            for value in node.operands:
+                entry = max(entry, known.get(value, np.inf))
+                if entry == np.inf:
+                    break
         else:
             continue
         if 0 <= entry < np.inf:
@@ -209,6 +236,7 @@ def _distinct(program: Program, nodes: Sequence[Node]) -> Floats:
 _NOTHING = (0.0, 0.0, 0.0, 0.0)
 
 
+@lru_cache(maxsize=4096)
 def _shape_facts(kind: ValueType) -> ShapeFacts:
     """A size that is not known counts as 1."""
     shape = [1 if size is None else size for size in kind.shape or ()]

@@ -65,7 +65,7 @@ class Walk:
         self.loops: list[Counter] = []
         self.calls: list[str] = []
         self.functions: Mapping[str, Function] = {function.name: function for function in module.functions}
-        self._defined: dict[str, tuple[int, ...]] = {}
+        self._defined: dict[str, tuple[int, ...] | None] = {}
         self._registers = registers
         self._memo = _memory(registers)
         self._steps = self._depth = 0
@@ -74,13 +74,14 @@ class Walk:
         """Walk a function's body; the values it returns. `names` says what its arguments are."""
         if function.body is None:
             return ()
-        defined = self._defined.get(function.name)
-        if defined is None:
-            self._defined[function.name] = values_of(function.body)
-        else:
+        again = function.name in self._defined
+        defined = self._defined.setdefault(function.name, None)
+        if again:
+            if defined is None:
+                defined = self._defined[function.name] = values_of(function.body)
             names |= self.values.copies(defined, names)
         self.calls.append(function.name)
-        returned = self.region(function.body, names, runs, defined is not None)
+        returned = self.region(function.body, names, runs, again)
         self.calls.pop()
         return returned
 
@@ -144,7 +145,9 @@ class Walk:
                 cost, often = spread(cost, runs), 1.0
             if values.latest or lists or not results:
                 operands, results = values.dataflow(operands, results)
-            append(Node(name, cost.kind, operands, results, *cost[1:], often, op.line))
+            kind, dtype, flops, transcendentals, bytes_in, bytes_out, loops, detail, note = cost
+            append(Node(name, kind, operands, results, dtype, flops, transcendentals, bytes_in, bytes_out, loops, detail, note,
+                        often, op.line))  # fmt: skip
         return ended
 
     def unknown(self, op: Op, place: Place, why: str) -> None:

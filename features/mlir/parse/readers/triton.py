@@ -12,7 +12,10 @@ from typing import IO, Any
 
 from ..native_parsers import Reader, ReaderRefusal, first_line, is_importable
 
-_ITS_OPERATIONS = re.compile(r"\b(?:tt|ttg|ttng|amdg|amdgpu|gluon)\.[a-z]")
+# From the dot backwards, since text is full of the letters that the names begin with.
+_ITS_OPERATIONS = re.compile(
+    r"\.(?:(?<=\btt\.)|(?<=\bttg\.)|(?<=\b(?:ttng|amdg)\.)|(?<=\bgluon\.)|(?<=\bamdgpu\.))[a-z]"
+)
 _DIALECTS = ("nvidia", "amd")
 _ONE_AT_A_TIME = threading.Lock()
 
