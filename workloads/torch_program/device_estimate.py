@@ -190,11 +190,18 @@ def _called(use: KernelUse) -> KernelSpec:
 
 
 def _answering(use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> tuple[KernelUse, ...]:
-    """A use, or what stands in for it where the model knows its family from no device of the kind, or is surer of that."""
+    """A use, or what stands in for it where the model knows its family from no device of the kind, or is surer of that.
+
+    Also where that is faster, and the use takes no longer.
+    """
     answer = known.get(use.spec)
+    if use.at_most and answer is not None:
+        others = [known[each.spec].latency_s.value for each in use.otherwise if each.spec in known]
+        slower = len(others) == len(use.otherwise) and answer.latency_s.value > sum(others)
+        return use.otherwise if slower else (replace(use, otherwise=(), at_most=False),)
     if use.otherwise and (answer is None or answer.regime == "unseen_kind" or _surer(use.otherwise, use, known)):
         return use.otherwise
-    return (replace(use, otherwise=()),)
+    return (replace(use, otherwise=(), at_most=False),)
 
 
 def _surer(others: Sequence[KernelUse], use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> bool:

@@ -1,4 +1,4 @@
-"""A program on boards under a power limit or a locked clock: kernels follow it, hosts and links do not."""
+"""A program on a device: limits and clocks, which kernels follow and hosts and links do not, and what answers for kernels."""
 
 from __future__ import annotations
 
@@ -115,3 +115,16 @@ def test_a_slower_interpreter_takes_longer_to_call_the_same_operators(recorded: 
     assert fast == pytest.approx(50 * 1.5e-6 + 100 * 2.2e-6, rel=0.1)
     trained = recorded(backward, xeon, threads=1).totals[xeon].host_s
     assert trained > 2 * fast
+
+
+@pytest.mark.parametrize("device", ["h100-sxm", "b200", "amd-epyc-7003-vm-2c"])
+def test_causal_attention_takes_no_longer_than_full(recorded: Callable[..., Run], device: str) -> None:
+    def attend(*, is_causal: bool) -> None:
+        y = torch.empty(8, 16, 256, 128, dtype=torch.bfloat16, requires_grad=True)
+        torch.nn.functional.scaled_dot_product_attention(y, y, y, is_causal=is_causal).sum().backward()
+
+    causal, full = (
+        next(iter(recorded(lambda each=each: attend(is_causal=each), device).totals.values())).kernels_s
+        for each in (True, False)
+    )
+    assert causal <= full * (1 + 1e-9)

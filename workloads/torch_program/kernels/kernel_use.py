@@ -77,6 +77,7 @@ class KernelUse:
         stand_in: What the kernel stands for where it is not the operator's own; empty where it is.
         exchange: The collective in whose place the kernel stands, which counts where the device's links are not known.
         otherwise: What answers in its place where the model is surer of that (`device_estimate.py`).
+        at_most: Whether it takes no longer than `otherwise`, which then answers where that is faster.
     """
 
     spec: KernelSpec
@@ -86,6 +87,7 @@ class KernelUse:
     stand_in: str = ""
     exchange: Exchange | None = None
     otherwise: tuple[KernelUse, ...] = ()
+    at_most: bool = False
 
 
 Uses = list[KernelUse]
@@ -133,5 +135,9 @@ def by_bytes(operation: Operation, kind: str, *, widening: float = UNKNOWN) -> U
 def scaled(uses: Uses, scale: float, stand_in: str, widening: float = ALIKE) -> Uses:
     """The same kernels that take longer by a factor, as a stand-in for another."""
     return [
-        replace(use, scale=use.scale * scale, widening=max(use.widening, widening), stand_in=stand_in) for use in uses
-    ]
+        replace(
+            use, scale=use.scale * scale, widening=max(use.widening, widening), stand_in=stand_in,
+            otherwise=tuple(scaled([*use.otherwise], scale, stand_in, widening)),
+        )
+        for use in uses
+    ]  # fmt: skip

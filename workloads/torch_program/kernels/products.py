@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
@@ -170,6 +171,9 @@ def _attention(operation: Operation, query: TensorInfo, key: TensorInfo, value: 
     variant = "" if queries == 1 or (causal and queries == keys) else "full"
     spec = KernelSpec.of("attention", dtype, variant=variant, timing="device", **sizes, q_len=queries, kv_len=keys)
     uses = [KernelUse(spec)]
+    if causal and not variant and queries > 1:
+        # It leaves tiles out that the mask hides; many of its rows are of engines, which look up pages of a cache besides.
+        uses = [KernelUse(spec, otherwise=(KernelUse(replace(spec, variant="full")),), at_most=True)]
     if mean != size:
         uses = scaled(uses, 1.0, "attention with values of another size as with the mean of both")
     if causal and variant:
