@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,10 @@ _PROPAGATE = "_propagate_tensor_meta_non_cached"
 
 
 class _Buckets:
-    """Gradients of the parameters of one wrapped module that wait to be summed."""
+    """Gradients of the parameters of one wrapped module that wait to be summed.
+
+    The buckets stay from step to step: as much memory again as gradients, unless these are views of their buckets.
+    """
 
     def __init__(self, wrapper: DistributedDataParallel) -> None:
         self._group = wrapper.process_group
@@ -25,6 +29,12 @@ class _Buckets:
         self._waiting: dict[tuple[torch.dtype, torch.device], int] = {}
         self._left = 0
         self._parameters = [each for each in wrapper.module.parameters() if each.requires_grad]
+        self._memory: dict[tuple[torch.dtype, torch.device], torch.Tensor] = {}
+        if not wrapper.gradient_as_bucket_view:
+            sizes: Counter[tuple[torch.dtype, torch.device]] = Counter()
+            for each in self._parameters:
+                sizes[each.dtype, each.device] += each.numel()
+            self._memory = {kind: torch.empty(n, dtype=kind[0], device=kind[1]) for kind, n in sizes.items()}
 
     def start(self) -> list[Any]:
         """Wait for the gradients of one backward; returns the hooks that do."""
@@ -38,7 +48,8 @@ class _Buckets:
         for each, numel in list(self._waiting.items()):
             if numel and (not self._left or numel * each[0].itemsize >= self._most_b):
                 self._waiting[each] = 0
-                bucket = torch.empty(numel, dtype=each[0], device=each[1])
+                memory = self._memory.get(each)
+                bucket = torch.empty(numel, dtype=each[0], device=each[1]) if memory is None else memory[:numel]
                 torch.distributed.all_reduce(bucket, group=self._group)
 
 

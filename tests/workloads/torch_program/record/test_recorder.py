@@ -140,6 +140,19 @@ def test_gradients_of_data_parallel_replicas_are_summed_in_buckets(
     assert model(x).shape == (16, 256)
 
 
+def test_buckets_of_gradients_take_memory_unless_gradients_are_views_of_them(
+    eight_ranks: None, recorded: Callable[..., Run]
+) -> None:
+    x = torch.ones(16, 256)
+    peaks_b = []
+    for views in (False, True):
+        model = nn.parallel.DistributedDataParallel(layers(), gradient_as_bucket_view=views, bucket_cap_mb=0.1)
+        peaks_b.append(recorded(lambda model=model: model(x).sum().backward()).memory.peak_b)
+    size_b = sum(4 * each.numel() for each in model.parameters())
+    # Views pass through a bucket of the largest layer here.
+    assert peaks_b[0] - peaks_b[1] == pytest.approx(size_b, rel=0.2)
+
+
 def test_fully_sharded_parameters_are_gathered_and_each_rank_keeps_its_part(
     eight_ranks: None, recorded: Callable[..., Run]
 ) -> None:
