@@ -67,7 +67,7 @@ class Program:
     Attributes:
         calls: What runs in a step that is not the first, in the order of first calls.
         operators: Operators it ran.
-        flops: Arithmetic of products and attention by PyTorch's own counter.
+        flops: Arithmetic of products and attention.
         views: Calls that only gave another view of a tensor.
         memory: Its peak.
         batch: Samples of one run; None where it was not given.

@@ -256,10 +256,13 @@ def _adjusted(prediction: Prediction, use: KernelUse, device: Device) -> Predict
         )
     if use.scale == 1.0 and use.widening == 1.0:
         return prediction
+    # What stands for another kernel may take less time than it, but a product not less than its own arithmetic.
+    least_s = prediction.breakdown["compute"] if use.spec.family == "gemm" else 0.0
+    below = min(use.widening, max(1.0, prediction.latency_s.lower / least_s)) if least_s else use.widening
     return replace(
         prediction,
-        latency_s=_scaled(prediction.latency_s, use),
-        energy_j=None if prediction.energy_j is None else _scaled(prediction.energy_j, use),
+        latency_s=_scaled(prediction.latency_s, use, below),
+        energy_j=None if prediction.energy_j is None else _scaled(prediction.energy_j, use, below),
         breakdown={name: seconds * use.scale for name, seconds in prediction.breakdown.items()},
     )
 
@@ -291,9 +294,9 @@ def _overlapped(total: Interval, overlap_s: float) -> Interval:
     return Interval(total.value * share, total.lower * share, total.upper)
 
 
-def _scaled(interval: Interval, use: KernelUse) -> Interval:
+def _scaled(interval: Interval, use: KernelUse, below: float) -> Interval:
     value, lower, upper = (end * use.scale for end in _ends(interval))
-    return Interval(value, lower / use.widening, upper * use.widening)
+    return Interval(value, lower / below, upper * use.widening)
 
 
 def _with_power(answers: dict[KernelUse, Prediction], counts: Mapping[KernelUse, int]) -> dict[KernelUse, Prediction]:

@@ -65,6 +65,9 @@ class TensorInfo:
 FLOATS = frozenset({"fp64", "fp32", "bf16", "fp16"})
 """Dtypes in which families other than products were measured, or are near to measured ones."""
 
+REAL_DTYPES: Mapping[str, str] = {"complex32": "fp16", "complex64": "fp32", "complex128": "fp64"}
+"""Dtypes of the parts of complex numbers."""
+
 
 def float_dtype(*tensors: TensorInfo) -> str:
     """The dtype of the first tensor that kernels other than products compute in; fp32 where there is none."""
@@ -85,7 +88,7 @@ class Operation:
         arguments: By the names of its schema: tensors as `TensorInfo`, lists as tuples.
         inputs: Tensors it is given, in order.
         outputs: Tensors it returns.
-        flops: Arithmetic by PyTorch's own counter (`torch.utils.flop_counter`), 0 for what that does not count.
+        flops: Arithmetic by PyTorch's own counter (`torch.utils.flop_counter`); of products that it leaves out as priced.
         module: Path of the module that called it, such as `GPT.blocks.0.mlp`.
         phase: `forward`, `backward` or `optimizer`.
         pointwise: Whether PyTorch tags it as element by element.
@@ -143,5 +146,5 @@ class Recording:
 
     @property
     def flops(self) -> float:
-        """Arithmetic of all operations by PyTorch's own counter."""
+        """Arithmetic of all operations."""
         return sum(operation.flops for operation in self.operations)

@@ -157,7 +157,7 @@ class Run:
 
     @property
     def flops(self) -> float:
-        """Arithmetic of the run, counted as PyTorch's FlopCounterMode counts it, fused attention of CPUs included."""
+        """Arithmetic of the run as PyTorch's FlopCounterMode counts it, with that of products and attention it leaves out."""
         return self.recording.flops
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from ....features.kernel import View, get_family
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 from . import products, traffic
 from .collectives import collective
@@ -15,10 +16,12 @@ def _all(names: str, costing: Costing) -> dict[str, Costing]:
     return {f"aten.{name}": costing for name in names.split()}
 
 
-OPERATORS: Mapping[str, Costing] = {
+_PRODUCTS: Mapping[str, Costing] = {
     **_all("mm addmm _scaled_mm _scaled_mm_v2 _int_mm", products.matrix_product),
     **_all("mv addmv dot vdot", products.matrix_vector),
     **_all("bmm baddbmm addbmm", products.batched_product),
+    **_all("_weight_int8pack_mm", partial(products.packed_product, bits=8)),
+    **_all("_weight_int4pack_mm _weight_int4pack_mm_for_cpu", partial(products.packed_product, bits=4)),
     **_all("_grouped_mm _scaled_grouped_mm", products.grouped_product),
     **_all("convolution", products.convolution),
     **_all("convolution_backward", products.convolution_backward),
@@ -38,6 +41,12 @@ OPERATORS: Mapping[str, Costing] = {
     **dict.fromkeys(
         ("aten.mkldnn_rnn_layer_backward", "kernelcast.recurrent_layer_backward"), products.recurrent_backward
     ),
+    **products.AMOUNTING,
+}  # fmt: skip
+"""What computes more than it moves."""
+
+OPERATORS: Mapping[str, Costing] = {
+    **_PRODUCTS,
     **_all("_softmax _log_softmax _safe_softmax", traffic.softmax),
     **_all("_softmax_backward_data _log_softmax_backward_data", traffic.softmax_backward),
     **_all("native_layer_norm", partial(traffic.row_norm, variant="layernorm")),
@@ -139,6 +148,16 @@ def kernels_of(operation: Operation, kind: str) -> Uses:
     if operation.name.startswith(("aten.linalg_", "aten._linalg_")):
         return by_bytes(operation, kind, widening=FACTORISATION)
     return _NAMESPACES.get(operation.name.split(".")[0], by_bytes)(operation, kind)
+
+
+def arithmetic(operation: Operation) -> float:
+    """Operations of the products that an operator is priced as; 0 where it is by its bytes."""
+    costing = _PRODUCTS.get(operation.name)
+    uses = [] if costing is None else costing(operation, "gpu")
+    products_alone = [use for use in uses if use.spec.family in ("gemm", "attention")]
+    return sum(
+        use.count * use.scale * float(get_family(use.spec.family).flops(View.of(use.spec))) for use in products_alone
+    )
 
 
 def is_known(operation: Operation) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 from ....features.errors import SpecError
+from ..kernels.table import arithmetic
 from ..operation import (
     BACKWARD,
     FORWARD,
@@ -167,19 +169,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             mutable = [argument.is_write and argument.name != "grads" for argument in func._schema.arguments]
             written = _collected(value for value, is_written in zip(args, mutable, strict=False) if is_written)
             outputs = tuple(inputs[id(tensor)] for tensor in written)
-        self.recording.operations.append(
-            Operation(
-                name=name,
-                arguments=named_arguments(func, args, kwargs, inputs),
-                inputs=tuple(inputs[id(tensor)] for tensor in tensors),
-                outputs=outputs,
-                flops=float(_flops(name, func, called, named, result)),
-                module=module,
-                phase=self._phase(),
-                pointwise=torch.Tag.pointwise in func.tags,
-                compiled=compiled,
-            )
+        operation = Operation(
+            name=name,
+            arguments=named_arguments(func, args, kwargs, inputs),
+            inputs=tuple(inputs[id(tensor)] for tensor in tensors),
+            outputs=outputs,
+            module=module,
+            phase=self._phase(),
+            pointwise=torch.Tag.pointwise in func.tags,
+            compiled=compiled,
         )
+        flops = float(_flops(name, func, called, named, result)) or arithmetic(operation)
+        self.recording.operations.append(replace(operation, flops=flops) if flops else operation)
         return result
 
     def _answered(

@@ -298,3 +298,70 @@ def test_convolutions_of_fp32_are_tf32_as_is_the_default(
     (answer,) = run.totals.values()
     assert [part.kernel.spec.dtype for part in answer.whole.parts if part.kernel.spec.family == "conv2d"] == [dtype]
     assert read_program(as_data(run.program)).tf32_convolutions is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "dtype", "arithmetic"),
+    [
+        (lambda x: x @ x, "aten.mm", torch.complex64, 8 * 64**3),
+        (lambda x: torch.addmm(x[0], x, x), "aten.addmm", torch.complex128, 8 * 64**3),
+        (lambda x: torch.bmm(x[None], x[None]), "aten.bmm", torch.complex64, 8 * 64**3),
+        (torch.linalg.cholesky, "aten.linalg_cholesky_ex", torch.float32, 64**3 / 3),
+        (torch.linalg.lu_factor, "aten.linalg_lu_factor_ex", torch.float32, 64**3 * 2 / 3),
+        (lambda x: torch.linalg.solve(x, x), "aten._linalg_solve_ex", torch.float32, 64**3 * 8 / 3),
+        (torch.linalg.inv, "aten.linalg_inv_ex", torch.complex64, 8 * 64**3),
+        (torch.linalg.qr, "aten.linalg_qr", torch.float64, 64**3 * 8 / 3),
+        (lambda x: torch.linalg.qr(x[:, :16], mode="r"), "aten.linalg_qr", torch.float64, 2 * 16**2 * (64 - 16 / 3)),
+        (torch.linalg.eigh, "aten._linalg_eigh", torch.float32, 9 * 64**3),
+        (torch.linalg.eig, "aten.linalg_eig", torch.float32, 25 * 64**3),
+        (torch.linalg.svd, "aten._linalg_svd", torch.float32, 21 * 64**3),
+        (lambda x: F.bilinear(x[:8], x[:8], x.expand(4, 64, 64)), "aten._trilinear", torch.float32, 2 * 8 * 4 * 64**2),
+        (lambda x: torch.cdist(x[:8], x), "aten._euclidean_dist", torch.float32, 2 * 8 * 64**2),
+        (lambda x: torch.cdist(x, x, p=1), "aten._cdist_forward", torch.float32, 2 * 64**3),
+        (
+            lambda x: torch.ops.aten._weight_int8pack_mm(x, torch.ones(64, 64, dtype=torch.int8), x[0]),
+            "aten._weight_int8pack_mm", torch.bfloat16, 2 * 64**3,
+        ),
+    ],
+)  # fmt: skip
+def test_what_computes_more_than_it_moves_is_priced_by_its_arithmetic(
+    program: Callable[..., Any], name: str, dtype: torch.dtype, arithmetic: float, operations: Recorded
+) -> None:
+    (operation,) = (item for item in operations(lambda: program(torch.ones(64, 64, dtype=dtype))) if item.name == name)
+    (use, *_) = kernels_of(operation, "gpu")
+    assert (use.spec.family, bool(use.stand_in), is_known(operation)) == ("gemm", True, True)
+    assert arithmetic <= flops(use) <= 1.1 * arithmetic
+    assert operation.flops
+
+
+def test_what_stands_for_a_product_takes_no_less_than_its_arithmetic(recorded: Callable[..., Any]) -> None:
+    for program in (lambda x: torch.linalg.svd(x), lambda x: x.to(torch.complex64) @ x.to(torch.complex64)):
+        run = recorded(lambda program=program: program(torch.empty(2048, 2048, device="meta")), "h200")
+        (answer,) = run.totals.values()
+        (part,) = (part for part in answer.whole.parts if part.kernel.spec.family == "gemm")
+        least_s = part.prediction.breakdown["compute"]
+        assert least_s <= part.prediction.latency_s.lower * 1.0001
+        assert answer.rough_share > 0.9
+
+
+def test_arithmetic_of_products_that_pytorch_does_not_count(recorded: Callable[..., Any]) -> None:
+    bytes_, half = torch.ones(32, 32, dtype=torch.int8), torch.ones(32, 32, dtype=torch.bfloat16)
+    layer, x = nn.LSTM(16, 32), torch.ones(5, 4, 16)
+    programs: list[tuple[Callable[[], Any], int]] = [
+        (lambda: torch._int_mm(bytes_, bytes_), 2 * 32**3),
+        (lambda: torch._grouped_mm(half, half.expand(4, 32, 32), offs=torch.ones(4, dtype=torch.int32)), 2 * 32**3),
+        (lambda: torch.addbmm(half, half.expand(3, 32, 32), half.expand(3, 32, 32)), 2 * 3 * 32**3),
+        (lambda: half @ half[0], 2 * 32**2),
+        (lambda: layer(x), 2 * 5 * 4 * 128 * (16 + 32)),
+    ]
+    for program, arithmetic in programs:
+        assert recorded(program).flops == arithmetic
+
+
+def test_causal_attention_sees_the_keys_up_to_its_last_query(operations: Recorded) -> None:
+    query, key = torch.ones(2, 4, 64, 32), torch.ones(2, 4, 256, 32)
+    ran = [
+        uses(operations(lambda seen=seen: F.scaled_dot_product_attention(query, seen, seen, is_causal=True)), ATTENTION)
+        for seen in (key, key[:, :, :64])
+    ]
+    assert ran[0] == ran[1]
