@@ -105,11 +105,13 @@ def _convolution(operation: Operation, x: TensorInfo, weight: TensorInfo, out: T
     if not prod(out.shape) or not prod(x.shape):
         return []
     dtype = float_dtype(x)
+    # Convolutions of integers were not measured, products were.
+    product_dtype = "int8" if x.kernel_dtype == "int8" else dtype
     # The contracted side of a transposed convolution is the other one: it is the gradient of a convolution from out to x.
     source, target = (out, x) if transposed else (x, out)
     plain = (
-        len(kernel) == 2 and groups == 1 and kernel[0] == kernel[1] and all(size == 1 for size in dilation)
-        and len(set(stride)) == 1 and len(set(padding)) == 1
+        product_dtype == dtype and len(kernel) == 2 and groups == 1 and kernel[0] == kernel[1]
+        and all(size == 1 for size in dilation) and len(set(stride)) == 1 and len(set(padding)) == 1
     )  # fmt: skip
     if plain:
         layout = "nhwc" if source.strides[1] == 1 and source.shape[1] > 1 else ""
@@ -131,7 +133,7 @@ def _convolution(operation: Operation, x: TensorInfo, weight: TensorInfo, out: T
         )
     positions = prod(target.shape[2:]) * target.shape[0]
     spec = KernelSpec.of(
-        "gemm", dtype, variant="batched" if groups > 1 else "", timing="device", batch=groups, m=positions,
+        "gemm", product_dtype, variant="batched" if groups > 1 else "", timing="device", batch=groups, m=positions,
         n=target.shape[1] // groups, k=source.shape[1] // groups * prod(kernel),
     )  # fmt: skip
     return [KernelUse(spec, widening=2.0, stand_in="a convolution as the product it amounts to")]
