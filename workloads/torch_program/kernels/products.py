@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import Any
 
+from ....features.errors import SpecError
 from ....features.kernel import KernelSpec
 from ..operation import Operation, TensorInfo, float_dtype
 from .kernel_use import KernelUse, Uses, by_bytes, last_size, scaled, streamed
@@ -35,6 +36,12 @@ def _gemm(
     return [KernelUse(spec)]
 
 
+def _check(a: TensorInfo, b: TensorInfo) -> None:
+    """Read from a file, operands may be of anything."""
+    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+        raise SpecError(f"the shapes {list(a.shape)} and {list(b.shape)} do not fit together", field="program")
+
+
 def _is_transposed(matrix: TensorInfo) -> bool:
     """Whether neighbours along the first of the last two dimensions lie together."""
     return len(matrix.shape) > 1 and matrix.strides[-2] == 1 and matrix.strides[-1] != 1 and matrix.shape[-2] > 1
@@ -44,6 +51,7 @@ def matrix_product(operation: Operation, kind: str) -> Uses:
     """`mm`, `addmm`, `_scaled_mm`, `_int_mm`."""
     named = operation.arguments
     a, b = named.get("mat1", named["self"]), named["mat2"]
+    _check(a, b)
     added = named["self"] if "mat1" in named else None
     uses = _gemm(operation, kind, a, b, a.shape[0], b.shape[1], a.shape[1], bias=added is not None)
     if added is not None and len(added.shape) == 2 and min(added.shape) > 1:
@@ -61,6 +69,7 @@ def matrix_vector(operation: Operation, kind: str) -> Uses:
 def batched_product(operation: Operation, kind: str) -> Uses:
     """`bmm`, `baddbmm`, of which the last two tensors are the operands."""
     a, b = operation.inputs[-2:]
+    _check(a, b)
     batch, m, n, k = a.shape[0], a.shape[1], b.shape[2], a.shape[2]
     # One matrix for the whole batch is one product.
     if b.strides[0] == 0:
