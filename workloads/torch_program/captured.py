@@ -23,7 +23,7 @@ from ..whole_model import MAX_COUNT
 from .kernels.fusion import Fused, fused
 from .kernels.table import kernels_of, makes_state
 from .memory import Memory, peak_memory
-from .operation import Operation, Recording, TensorInfo
+from .operation import ITEMSIZES_B, Operation, Recording, TensorInfo
 
 FORMAT = "kernelcast-program"
 """What the file says it is; `version` counts its forms."""
@@ -314,6 +314,12 @@ def read_program(values: Any, most: int | None = None) -> Program:
         raise SpecError(
             f"the captured program has {len(file.calls)} different calls; at most {most} are priced", field="program"
         )
+    for i, shape in enumerate(file.tensors):
+        if ITEMSIZES_B.get(shape.dtype) != shape.itemsize_b:
+            raise SpecError(
+                f"program.tensors[{i}]: PyTorch has no dtype {shape.dtype!r} of {shape.itemsize_b} bytes",
+                field=f"program.tensors[{i}]",
+            )
     return Program(
         calls=tuple(_read_call(item, i, file.tensors) for i, item in enumerate(file.calls)),
         operators=file.operators, flops=file.flops, views=file.views, memory=Memory(**msgspec.to_builtins(file.memory)),

@@ -5,12 +5,14 @@ Shapes are those that `onnx.shape_inference` finds; weights kept in other files 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...features.errors import SpecError, listed
+from ...features.kernel import MAX_DIM
 from .captured import Program, capture
 from .operation import INPUTS, WEIGHTS, Operation, Recording, TensorInfo
 
@@ -98,36 +100,36 @@ def _load(path: Path, onnx: Any) -> Any:
     try:
         if path.stat().st_size > _MOST_B:
             raise SpecError(f"{path} is larger than 2 GiB; keep its weights in a file beside it", field="onnx")
-        return onnx.load(path, load_external_data=False)
+        model = onnx.load(path, load_external_data=False)
     except OSError as error:
         raise SpecError(f"cannot read {path}: {error.strerror}", field="onnx") from error
     except DecodeError as error:
         raise SpecError(f"{path} is no ONNX file: {error}", field="onnx") from error
+    if all(node.op_type in _VIEWS for node in model.graph.node):
+        size_b = path.stat().st_size
+        raise SpecError(f"{path} ({size_b} bytes) has no node that computes or moves anything", field="onnx")
+    return model
 
 
 def _bind(graph: Any, sizes: dict[str, int], path: Path) -> None:
     """Give dynamic dimensions of the inputs their sizes."""
     weights = {item.name for item in graph.initializer}
-    inputs = [item for item in graph.input if item.name not in weights]
-    dims = [(item.name, i, dim) for item in inputs for i, dim in enumerate(item.type.tensor_type.shape.dim)]
-    missing: dict[str, None] = {}
-    used = set()
-    for tensor, i, dim in dims:
-        if dim.HasField("dim_value") and dim.dim_value > 0:
-            continue
-        name = dim.dim_param or f"{tensor}.{i}"
-        if name in sizes:
-            dim.dim_value = sizes[name]
-            used.add(name)
-        else:
-            missing[name] = None
-    if missing:
+    dynamic: dict[str, list[Any]] = {}
+    for item in graph.input:
+        for i, dim in enumerate(item.type.tensor_type.shape.dim):
+            if item.name not in weights and dim.dim_value < 1:
+                dynamic.setdefault(dim.dim_param or f"{item.name}.{i}", []).append(dim)
+    for name, size in sizes.items():
+        if name not in dynamic:
+            raise SpecError(f"{path} has no dynamic size {name!r}; it has {listed(dynamic) or 'none'}", field="bind")
+        if not 1 <= size <= MAX_DIM:
+            raise SpecError(f"{name} is {size}; a size is at least 1 and at most {MAX_DIM}", field="bind")
+        for dim in dynamic[name]:
+            dim.dim_value = size
+    if missing := [name for name in dynamic if name not in sizes]:
         raise SpecError(
-            f"{path} has dynamic sizes; give {listed(missing)}, such as --bind {next(iter(missing))}=8", field="bind"
+            f"{path} has dynamic sizes; give {listed(missing)}, such as --bind {missing[0]}=8", field="bind"
         )
-    if unknown := sorted(set(sizes) - used):
-        names = listed({dim.dim_param or f"{tensor}.{i}" for tensor, i, dim in dims if dim.dim_param}) or "none"
-        raise SpecError(f"{path} has no dynamic size {unknown[0]!r}; it has {names}", field="bind")
 
 
 _BRANCHES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -139,9 +141,7 @@ def _record(graph: Any, path: Path, onnx: Any) -> Recording:
     recording = Recording(tf32_convolutions=True)
     tensors = _tensors(graph, recording, onnx)
     unknown: dict[str, None] = {}
-    if branches := [
-        f"{node.op_type} ({node.name or node.output[0]})" for node in graph.node if node.op_type in _BRANCHES
-    ]:
+    if branches := [_title(node) for node in graph.node if node.op_type in _BRANCHES]:
         raise SpecError(
             f"{path} decides while it runs what it computes: {listed(branches[:5])}; export the branch that runs, or fold "
             "constants (onnxsim), which removes those that depend on shapes alone",
@@ -160,14 +160,17 @@ def _record(graph: Any, path: Path, onnx: Any) -> Recording:
             continue
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
         place = len(recording.operations)
-        recording.operations.append(_operation(_Node(node, inputs, outputs, attributes)))
+        operation = _operation(_Node(node, inputs, outputs, attributes))
+        # A recurrent layer runs once for each direction.
+        ways = operation.inputs[1].shape[0] if node.op_type in _RECURRENT and len(operation.inputs) > 1 else 1
+        recording.operations += [operation] * ways
         for tensor in outputs:
             size_b, _, went = recording.lifetimes[tensor.storage]
             recording.lifetimes[tensor.storage] = (size_b, place, went)
         for tensor in (*outputs, *(each for each in inputs if each is not None)):
             if recording.roles.get(tensor.storage) != WEIGHTS:
                 size_b, came, _ = recording.lifetimes[tensor.storage]
-                recording.lifetimes[tensor.storage] = (size_b, came, place + 1)
+                recording.lifetimes[tensor.storage] = (size_b, came, len(recording.operations))
     if unknown:
         raise SpecError(
             f"{path}: the sizes of what these compute are not known: {listed(list(unknown)[:5])}; custom operators need their "
@@ -235,17 +238,16 @@ def _operation(item: _Node) -> Operation:
     inputs = tuple(tensor for tensor in item.inputs if tensor is not None)
     outputs = tuple(item.outputs)
     kind = item.node.op_type
-    name, flops = f"onnx.{kind}", 0.0
-    arguments: dict[str, Any] = {}
-    if kind in _PRODUCTS and len(inputs) >= 2:
-        name, arguments, inputs, flops = _PRODUCTS[kind](item, inputs)
-    elif kind in _NAMES:
-        name = _NAMES[kind]
-        arguments = _arguments(name, item, inputs)
+    name = _NAMES.get(kind, f"onnx.{kind}")
+    if kind in _INT8:
+        operands = [item.inputs[i] for i in _INT8[kind] if i < len(item.inputs)]
+        # Matrix units multiply integers with and without a sign alike.
+        inputs = tuple(replace(each, dtype="int8") if each.dtype == "uint8" else each for each in operands if each)
+    product = _PRODUCTS[kind](item, inputs) if kind in _PRODUCTS and len(inputs) >= 2 else None
+    name, arguments, inputs, flops = product or (name, _arguments(name, item, inputs), inputs, 0.0)
     module = item.node.name.strip("/").replace("/", ".").rpartition(".")[0]
-    return Operation(
-        name, arguments, inputs, outputs, flops, module=module, pointwise=kind in _ELEMENTWISE
-    )  # fmt: skip
+    pointwise = kind in _ELEMENTWISE or name == "aten.mul"
+    return Operation(name, arguments, inputs, outputs, flops, module=module, pointwise=pointwise)
 
 
 def _arguments(name: str, item: _Node, inputs: Sequence[TensorInfo]) -> dict[str, Any]:
@@ -271,34 +273,46 @@ def _arguments(name: str, item: _Node, inputs: Sequence[TensorInfo]) -> dict[str
     return {}
 
 
-def _flattened(tensor: TensorInfo, rows: int, cols: int, *, transposed: bool = False) -> TensorInfo:
+def _as_matrices(tensor: TensorInfo, *shape: int, transposed: bool = False) -> TensorInfo:
+    rows, cols = shape[-2:]
     strides = (1, rows) if transposed else (cols, 1)
-    return TensorInfo((rows, cols), strides, tensor.dtype, tensor.itemsize_b, tensor.storage)
+    return replace(tensor, shape=shape, strides=(rows * cols, *strides)[-len(shape) :])
 
 
 Product = tuple[str, dict[str, Any], tuple[TensorInfo, ...], float]
 
 
+def _check(item: _Node, fits: bool, a: TensorInfo, b: TensorInfo) -> None:
+    if not fits:
+        shapes = f"{list(a.shape)} and {list(b.shape)}"
+        raise SpecError(f"{_title(item.node)}: the shapes {shapes} do not fit together", field="onnx")
+
+
+def _title(node: Any) -> str:
+    return f"{node.op_type} ({node.name or next(filter(None, node.output), '')})"
+
+
 def _matmul(item: _Node, inputs: tuple[TensorInfo, ...]) -> Product:
     a, b = inputs[:2]
+    batches = zip(reversed(a.shape[:-2]), reversed(b.shape[:-2]), strict=False)
+    _check(item, a.shape[-1:] == b.shape[-2:][:1] != () and all(x == y or 1 in (x, y) for x, y in batches), a, b)
     m, k = a.shape[-2] if len(a.shape) > 1 else 1, a.shape[-1]
     n = b.shape[-1] if len(b.shape) > 1 else 1
     if prod(b.shape[:-2]) == 1:
         rows = prod(a.shape[:-1])
-        left, right = _flattened(a, rows, k), _flattened(b, k, n)
+        left, right = _as_matrices(a, rows, k), _as_matrices(b, k, n)
         return "aten.mm", {"self": left, "mat2": right}, (left, right), 2.0 * rows * n * k
     batch = prod(item.outputs[0].shape[:-2])
-    left = TensorInfo((batch, m, k), (m * k, k, 1), a.dtype, a.itemsize_b, a.storage)
-    right = TensorInfo((batch, k, n), (k * n, n, 1), b.dtype, b.itemsize_b, b.storage)
-    return "aten.bmm", {}, (left, right), 2.0 * batch * m * n * k
+    return "aten.bmm", {}, (_as_matrices(a, batch, m, k), _as_matrices(b, batch, k, n)), 2.0 * batch * m * n * k
 
 
 def _gemm(item: _Node, inputs: tuple[TensorInfo, ...]) -> Product:
     a, b = inputs[:2]
     turned = [bool(item.attributes.get(name, 0)) for name in ("transA", "transB")]
+    _check(item, len(a.shape) == len(b.shape) == 2 and a.shape[not turned[0]] == b.shape[turned[1]], a, b)
     m, k = reversed(a.shape) if turned[0] else a.shape
     n = b.shape[0] if turned[1] else b.shape[1]
-    left, right = _flattened(a, m, k, transposed=turned[0]), _flattened(b, k, n, transposed=turned[1])
+    left, right = _as_matrices(a, m, k, transposed=turned[0]), _as_matrices(b, k, n, transposed=turned[1])
     added = inputs[2] if len(inputs) > 2 else None
     if added is None:
         return "aten.mm", {"self": left, "mat2": right}, (left, right), 2.0 * m * n * k
@@ -310,6 +324,8 @@ def _convolution(item: _Node, inputs: tuple[TensorInfo, ...]) -> Product:
     x, weight = inputs[:2]
     dims = len(weight.shape) - 2
     named, transposed = item.attributes, item.node.op_type == "ConvTranspose"
+    channels = weight.shape[0] if transposed else prod(weight.shape[1:2]) * named.get("group", 1)
+    _check(item, dims > 0 and len(x.shape) == dims + 2 and x.shape[1] == channels, x, weight)
     padding = named.get("pads") or [0] * 2 * dims
     if named.get("auto_pad", b"NOTSET") in (b"SAME_UPPER", b"SAME_LOWER"):
         padding = [size // 2 for size in weight.shape[2:]] * 2
@@ -321,4 +337,63 @@ def _convolution(item: _Node, inputs: tuple[TensorInfo, ...]) -> Product:
     return "aten.convolution", arguments, inputs, 2.0 * positions * prod(weight.shape[1:])
 
 
-_PRODUCTS = {"MatMul": _matmul, "Gemm": _gemm, "Conv": _convolution, "ConvTranspose": _convolution}
+def _recurrent(item: _Node, inputs: tuple[TensorInfo, ...]) -> Product:
+    """One direction of a layer."""
+    x, weight = inputs[:2]
+    mode, gates = _RECURRENT[item.node.op_type]
+    ranks = len(x.shape) == len(weight.shape) == 3
+    _check(item, ranks and x.shape[2] == weight.shape[2] and weight.shape[0] in (1, 2), x, weight)
+    order = (1, 0, 2) if item.attributes.get("layout") else (0, 1, 2)
+    x = replace(x, shape=tuple(x.shape[i] for i in order), strides=tuple(x.strides[i] for i in order))
+    hidden = weight.shape[1] // gates
+    arguments = {"input": x, "mode": mode, "hidden_size": hidden}
+    flops = 2.0 * prod(x.shape[:2]) * weight.shape[1] * (x.shape[2] + hidden)
+    return "kernelcast.recurrent_layer", arguments, (x, *inputs[1:]), flops
+
+
+def _einsum(item: _Node, inputs: tuple[TensorInfo, ...]) -> Product | None:
+    """Two operands as the batched product that `torch.einsum` makes of them; None for diagonals, sums of one and others."""
+    terms, arrow, result = item.attributes.get("equation", b"").decode().replace(" ", "").partition("->")
+    names = terms.split(",")
+    if len(inputs) != 2 or len(names) != 2:
+        return None
+    a, b = inputs
+    # Dimensions of an ellipsis are labelled by their place from its end.
+    parts = [name.partition("...") for name in names]
+    spare = [len(tensor.shape) - len(x) - len(y) for tensor, (x, _, y) in zip(inputs, parts, strict=True)]
+    _check(item, all(more >= 0 if dots else more == 0 for more, (_, dots, _) in zip(spare, parts, strict=True)), a, b)
+    labels = [(*x, *map(str, range(more, 0, -1)), *y) for more, (x, _, y) in zip(spare, parts, strict=True)]
+    # A dimension of size 1 is repeated.
+    left, right = (
+        {label: size for label, size in zip(some, tensor.shape, strict=True) if size != 1}
+        for some, tensor in zip(labels, inputs, strict=True)
+    )
+    both = left.keys() & right.keys()
+    _check(item, all(left[label] == right[label] for label in both), a, b)
+    sizes = left | right
+    out = set(result) if arrow else {label for label in terms if terms.count(label) == 1}
+    if not arrow or "..." in result:
+        out |= {label for label in sizes if label.isdigit()}
+    if any(len(set(some)) < len(some) for some in labels) or not sizes.keys() - both <= out:
+        return None
+    if both <= out:
+        return "aten.mul", {}, inputs, 0.0
+    batch, k = (prod(sizes[label] for label in some) for some in (both & out, both - out))
+    m, n = (prod(size for label, size in some.items() if label not in both) for some in (left, right))
+    ends_in_k = [list(some)[-1] not in out for some in (left, right)]
+    first = _as_matrices(a, batch, m, k, transposed=not ends_in_k[0])
+    second = _as_matrices(b, batch, k, n, transposed=ends_in_k[1])
+    return "aten.bmm", {}, (first, second), 2.0 * batch * m * n * k
+
+
+_RECURRENT = {"RNN": (1, 1), "LSTM": (2, 4), "GRU": (3, 3)}
+"""PyTorch's numbers of their modes, and their gates."""
+
+_INT8 = {"MatMulInteger": (0, 1), "ConvInteger": (0, 1), "QLinearMatMul": (0, 3), "QLinearConv": (0, 3)}
+"""Where operands stand among scales and zero points."""
+
+_PRODUCTS: Mapping[str, Callable[[_Node, tuple[TensorInfo, ...]], Product | None]] = {
+    "Gemm": _gemm, "Einsum": _einsum, **dict.fromkeys(("MatMul", "MatMulInteger", "QLinearMatMul"), _matmul),
+    **dict.fromkeys(("Conv", "ConvTranspose", "ConvInteger", "QLinearConv"), _convolution),
+    **dict.fromkeys(_RECURRENT, _recurrent),
+}  # fmt: skip

@@ -18,6 +18,17 @@ WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS = (
 """What a storage holds. Buffers of modules count as weights, what a program makes and drops as activations."""
 
 
+_DTYPES = {
+    1: "bool int8 uint8 qint8 quint8 quint4x2 quint2x4 bits8 bits1x8 bits2x4 bits4x2 float8_e4m3fn float8_e5m2 "
+       "float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2 int1 int2 int3 int4 int5 int6 int7 "
+       "uint1 uint2 uint3 uint4 uint5 uint6 uint7",
+    2: "int16 uint16 bfloat16 float16 bits16", 4: "int32 uint32 qint32 float32 complex32",
+    8: "int64 uint64 float64 complex64", 16: "complex128",
+}  # fmt: skip
+ITEMSIZES_B = {name: size_b for size_b, names in _DTYPES.items() for name in names.split()}
+"""Bytes of an element by the names of all dtypes of PyTorch."""
+
+
 class UnknownValueError(SpecError):
     """The program reads a value of a tensor, and none is computed."""
 

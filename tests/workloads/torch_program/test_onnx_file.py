@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from math import prod
@@ -14,6 +15,7 @@ import torch
 from kernelcast.features.errors import SpecError
 from kernelcast.models.predict.predictor import ArtifactPredictor
 from kernelcast.workloads.torch_program.answers import answer
+from kernelcast.workloads.torch_program.kernels.table import kernels_of
 from kernelcast.workloads.torch_program.onnx_file import read_onnx
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
@@ -23,12 +25,15 @@ H200 = "nvidia-h200-sxm-141gb"
 
 
 def written(
-    path: Path, nodes: list[Any], inputs: dict[str, list[Any]], outputs: dict[str, list[Any]], weights: dict[str, list[int]]
+    path: Path, nodes: list[Any], inputs: dict[str, list[Any]], outputs: dict[str, list[Any]], weights: dict[str, list[int]],
+    kinds: str = "",
 ) -> Path:  # fmt: skip
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    types = {name: getattr(onnx.TensorProto, word) for name, word in (pair.split(":") for pair in kinds.split())}
     tensors = [helper.make_tensor(name, kind, dims, bytes(4 * prod(dims)), raw=True) for name, dims in weights.items()]
     ends = (
-        [helper.make_tensor_value_info(name, kind, dims) for name, dims in some.items()] for some in (inputs, outputs)
+        [helper.make_tensor_value_info(name, types.get(name, kind), dims) for name, dims in some.items()]
+        for some in (inputs, outputs)
     )
     shapes = [onnx.numpy_helper.from_array(np.array([2, 16, 4, 16]), "shape")]
     graph = helper.make_graph(nodes, "net", *ends, [*tensors, *shapes])
@@ -114,13 +119,78 @@ def test_nodes_without_a_family_are_priced_by_their_bytes(tmp_path: Path, predic
     assert any("onnx.Det" in note for note in total.notes)
 
 
+LAYER = {"x": [16, 4, 32], "w": [1, 256, 32], "r": [1, 256, 64]}
+MATRICES, IMAGES = {"a": [128, 64], "b": [64, 96]}, {"a": [2, 16, 8, 8], "b": [32, 16, 3, 3]}
+SCALES = {name: list[Any]() for name in ("as", "az", "bs", "bz", "ys", "yz")}
+QUANTISED, BYTES = "a as az b bs bz ys yz", "a:UINT8 az:UINT8 b:INT8 bz:INT8 y:INT8 yz:INT8"
+
+
+@pytest.mark.parametrize(
+    ("item", "inputs", "result", "kinds", "kernels"),
+    [
+        (("LSTM", "x w r"), LAYER, [16, 1, 4, 64], "", "m64 n256 k32, m4 n256 k64"),
+        (("GRU", "x w r"), LAYER | {"w": [1, 192, 32], "r": [1, 192, 64]}, [16, 1, 4, 64], "", "m64 n192 k32, m4 n192 k64"),
+        (("RNN", "x w r"), LAYER | {"w": [2, 64, 32], "r": [2, 64, 64]}, [16, 2, 4, 64], "", "m64 n64 k32, m4 n64 k64"),
+        (("Einsum", "a b", "bij,bjk->bik"), {"a": [8, 16, 32], "b": [8, 32, 4]}, [8, 16, 4], "", "b8 m16 n4 k32"),
+        (("Einsum", "a b", "...qd,...kd->...qk"), {"a": [8, 2, 16, 4], "b": [8, 2, 9, 4]}, [8, 2, 16, 9], "", "b16 m16 n9 k4"),
+        (("Einsum", "a b", "ij,kj"), {"a": [8, 16], "b": [4, 16]}, [8, 4], "", "m8 n4 k16"),
+        (("MatMulInteger", "a b"), MATRICES, [128, 96], "a:UINT8 b:INT8 y:INT32", "int8 m128 n96 k64"),
+        (("QLinearMatMul", QUANTISED), MATRICES | SCALES, [128, 96], BYTES, "int8 m128 n96 k64"),
+        (("ConvInteger", "a b"), IMAGES, [2, 32, 6, 6], "a:UINT8 b:INT8 y:INT32", "int8 m72 n32 k144"),
+        (("QLinearConv", QUANTISED), IMAGES | SCALES, [2, 32, 6, 6], BYTES, "int8 m72 n32 k144"),
+    ],
+)  # fmt: skip
+def test_products_and_recurrences_are_the_kernels_of_pytorchs(
+    tmp_path: Path, item: tuple[str, ...], inputs: dict[str, list[Any]], result: list[int], kinds: str, kernels: str
+) -> None:
+    kind, names, *equation = item
+    two_ways = {"direction": "bidirectional"} if result[1:2] == [2] and kind == "RNN" else {}
+    named = {"equation": equation[0]} if equation else two_ways
+    path = written(tmp_path / "a.onnx", [node(kind, names, "y", **named)], inputs, {"y": result}, {}, kinds)
+    (call,) = read_onnx(path).calls
+    assert call.count == (2 if two_ways else 1)
+    seen = []
+    for use in kernels_of(call.operation, "gpu"):
+        shape = dict(use.spec.dims)
+        words = [use.spec.dtype, *(f"{name[0]}{shape[name]}" for name in ("batch", "m", "n", "k"))]
+        seen.append(" ".join(word for word in words if word not in ("fp32", "b1")))
+    assert ", ".join(seen) == kernels
+
+
+@pytest.mark.parametrize(
+    ("item", "a", "b"),
+    [
+        (("MatMul",), [4, 5], [6, 4]),
+        (("MatMul",), [2, 4, 5], [3, 5, 4]),
+        (("Gemm",), [4, 5], [6, 4]),
+        (("Conv",), [1, 3, 8, 8], [4, 2, 3, 3]),
+        (("Einsum", "ij,jk->ik"), [4, 5], [6, 4]),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(tmp_path: Path, item: tuple[str, ...], a: list[int], b: list[int]) -> None:
+    named = {"equation": item[1]} if item[1:] else {}
+    path = written(
+        tmp_path / "a.onnx", [node(item[0], "a b", "y", "last", **named)], {"a": a, "b": b}, {"y": [4, 4]}, {}
+    )
+    with pytest.raises(SpecError, match=re.escape(f"{item[0]} (last): the shapes {a} and {b} do not fit")) as raised:
+        read_onnx(path)
+    assert raised.value.field == "onnx"
+
+
 def test_what_cannot_be_read_says_what_to_do(image_net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for sizes, words in (({}, "--bind batch=8"), ({"batch": 8, "height": 9}, "no dynamic size 'height'")):
+    for sizes, words in (
+        ({}, "--bind batch=8"),
+        ({"bat": 8}, "no dynamic size 'bat'; it has batch"),
+        ({"batch": -8}, "at least 1"),
+    ):
         with pytest.raises(SpecError, match=words) as raised:
             read_onnx(image_net, sizes)
         assert raised.value.field == "bind"
     with pytest.raises(SpecError, match="cannot read"):
         read_onnx(tmp_path / "none.onnx")
+    (tmp_path / "empty.onnx").touch()
+    with pytest.raises(SpecError, match=r"\(0 bytes\) has no node"):
+        read_onnx(tmp_path / "empty.onnx")
     (tmp_path / "text.onnx").write_text("no protobuf")
     with pytest.raises(SpecError, match="no ONNX file"):
         read_onnx(tmp_path / "text.onnx")

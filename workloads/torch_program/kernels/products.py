@@ -8,6 +8,7 @@ from functools import partial
 from math import ceil, prod
 from typing import Any
 
+from ....features.errors import SpecError
 from ....features.kernel import KernelSpec
 from ..operation import REAL_DTYPES, Operation, TensorInfo, float_dtype
 from .kernel_use import FACTORISATION, UNKNOWN, Costing, KernelUse, Uses, by_bytes, last_size, scaled, streamed
@@ -40,6 +41,12 @@ def _gemm(
     return [KernelUse(spec, widening=2.0, stand_in="a complex product as four real ones") if real else KernelUse(spec)]
 
 
+def _check(a: TensorInfo, b: TensorInfo) -> None:
+    """Read from a file, operands may be of anything."""
+    if a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+        raise SpecError(f"the shapes {list(a.shape)} and {list(b.shape)} do not fit together", field="program")
+
+
 def _is_transposed(matrix: TensorInfo) -> bool:
     """Whether neighbours along the first of the last two dimensions lie together."""
     return len(matrix.shape) > 1 and matrix.strides[-2] == 1 and matrix.strides[-1] != 1 and matrix.shape[-2] > 1
@@ -49,6 +56,7 @@ def matrix_product(operation: Operation, kind: str) -> Uses:
     """`mm`, `addmm`, `_scaled_mm`, `_int_mm`."""
     named = operation.arguments
     a, b = named.get("mat1", named["self"]), named["mat2"]
+    _check(a, b)
     added = named["self"] if "mat1" in named else None
     uses = _gemm(operation, kind, a, b, a.shape[0], b.shape[1], a.shape[1], bias=added is not None)
     if added is not None and len(added.shape) == 2 and min(added.shape) > 1:
@@ -66,6 +74,7 @@ def matrix_vector(operation: Operation, kind: str) -> Uses:
 def batched_product(operation: Operation, kind: str) -> Uses:
     """`bmm`, `baddbmm`, of which the last two tensors are the operands."""
     a, b = operation.inputs[-2:]
+    _check(a, b)
     batch, m, n, k = a.shape[0], a.shape[1], b.shape[2], a.shape[2]
     # One matrix for the whole batch is one product.
     if b.strides[0] == 0:
@@ -117,11 +126,13 @@ def _convolution(operation: Operation, x: TensorInfo, weight: TensorInfo, out: T
     if not prod(out.shape) or not prod(x.shape):
         return []
     dtype = float_dtype(x)
+    # Convolutions of integers were not measured, products were.
+    product_dtype = "int8" if x.kernel_dtype == "int8" else dtype
     # The contracted side of a transposed convolution is the other one: it is the gradient of a convolution from out to x.
     source, target = (out, x) if transposed else (x, out)
     plain = (
-        len(kernel) == 2 and groups == 1 and kernel[0] == kernel[1] and all(size == 1 for size in dilation)
-        and len(set(stride)) == 1 and len(set(padding)) == 1
+        product_dtype == dtype and len(kernel) == 2 and groups == 1 and kernel[0] == kernel[1]
+        and all(size == 1 for size in dilation) and len(set(stride)) == 1 and len(set(padding)) == 1
     )  # fmt: skip
     if plain:
         layout = "nhwc" if source.strides[1] == 1 and source.shape[1] > 1 else ""
@@ -143,7 +154,7 @@ def _convolution(operation: Operation, x: TensorInfo, weight: TensorInfo, out: T
         )
     positions = prod(target.shape[2:]) * target.shape[0]
     spec = KernelSpec.of(
-        "gemm", dtype, variant="batched" if groups > 1 else "", timing="device", batch=groups, m=positions,
+        "gemm", product_dtype, variant="batched" if groups > 1 else "", timing="device", batch=groups, m=positions,
         n=target.shape[1] // groups, k=source.shape[1] // groups * prod(kernel),
     )  # fmt: skip
     return [KernelUse(spec, widening=2.0, stand_in="a convolution as the product it amounts to")]
