@@ -66,6 +66,7 @@ class Run:
         from .record.launcher import data_not_recorded, scalers_work
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
+        from .record.runtime import runtime
         from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
@@ -76,6 +77,8 @@ class Run:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(conversions(put_back=True))
+            # A file has as many devices as its launcher gives it.
+            stack.enter_context(runtime(max(1, torch.cuda.device_count())))
             stack.enter_context(restored(recorder))
             stack.enter_context(fused_anywhere())
             if torch.distributed.is_available():
