@@ -41,12 +41,22 @@ class Run:
             raise SpecError(
                 "name a device, such as estimate('h100-sxm'); `kernelcast devices` lists them", field="device"
             )
+        for name in devices:
+            if not isinstance(name, str):
+                raise SpecError(
+                    f"devices are named by text, one after the other, as in estimate('h100-sxm', 'rtx-4090'); got {name!r}",
+                    field="device",
+                )
+        if not isinstance(compiled, bool):
+            raise SpecError(f"compiled must be True or False, got {compiled!r}", field="compiled")
         if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
             raise SpecError(f"batch must be a number of samples from 1, got {batch!r}", field="batch")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise SpecError(f"threads must be a number of CPU threads from 1, got {threads!r}", field="threads")
         self._predictor = predictor
         self._devices = [predictor.devices.get(name) for name in dict.fromkeys(devices)]
+        if threads is not None and all(device.kind != "cpu" for device in self._devices):
+            raise SpecError("threads are of CPUs, and none is among the devices; leave threads out", field="threads")
         self._setting = checked_setting(power_limit_w, clock_hz, *self._devices)
         self._threads, self._coverage, self._compiled = threads, coverage, compiled
         self._contexts = contextlib.ExitStack()
@@ -66,6 +76,7 @@ class Run:
         from .record.launcher import data_not_recorded, scalers_work
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
+        from .record.runtime import runtime
         from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
@@ -76,6 +87,8 @@ class Run:
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(conversions(put_back=True))
+            # A file has as many devices as its launcher gives it.
+            stack.enter_context(runtime(max(1, torch.cuda.device_count())))
             stack.enter_context(restored(recorder))
             stack.enter_context(fused_anywhere())
             if torch.distributed.is_available():
@@ -132,7 +145,7 @@ class Run:
         Raises:
             SpecError: the place cannot be written.
         """
-        return save_program(self.program, Path(path))
+        return save_program(self.program, _file(path))
 
     @property
     def answers(self) -> Answers:
@@ -172,7 +185,7 @@ class Run:
         Raises:
             SpecError: another ending, or a place that cannot be written.
         """
-        return report.save(self.answers, Path(path))
+        return report.save(self.answers, _file(path))
 
     def to_pandas(self) -> Any:
         """A row for each operator, module and device, as a pandas DataFrame.
@@ -198,6 +211,12 @@ class Run:
             )
             for share in shares
         ]  # fmt: skip
+
+
+def _file(path: Any) -> Path:
+    if not isinstance(path, str | Path):
+        raise SpecError(f"a file is named by text, got {type(path).__name__}", field="path")
+    return Path(path)
 
 
 def import_torch() -> Any:

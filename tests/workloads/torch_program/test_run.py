@@ -232,6 +232,7 @@ def without_fake(x: torch.Tensor) -> torch.Tensor:
         (lambda x: x[: int(x.sum().item())], "needs the values of a tensor"),
         (lambda x: 1 if x.sum() > 0 else 0, "needs the values of a tensor"),
         (lambda x: x[x > 0], "needs the values of a tensor"),
+        (lambda x: torch.bincount(x.long().flatten(), minlength=4), "calls aten::bincount, and what shape it gives"),
         (lambda x: without_fake(x), "kernelcast_tests::without_fake"),
         (lambda x: torch.sparse.mm(x.to_sparse(), x), "layout torch.sparse_coo"),
         (lambda x: None, "ran no operator"),
@@ -249,7 +250,8 @@ def test_what_cannot_be_recorded_is_told(
 
 def test_bad_arguments_are_told(predictor: ArtifactPredictor) -> None:
     for devices, options, field in (((), {}, "device"), (("h1000",), {}, "device"), (("h100",), {"batch": 0}, "batch"),
-                                    (("h100",), {"threads": 0}, "threads")):  # fmt: skip
+                                    (("h100",), {"threads": 0}, "threads"), (("h100",), {"threads": 4}, "threads"),
+                                    (("h100",), {"compiled": "yes"}, "compiled"), ((["h100"],), {}, "device")):  # fmt: skip
         with pytest.raises(SpecError) as error:
             kernelcast.torch.estimate(*devices, model=predictor, **options)
         assert error.value.field == field
@@ -272,6 +274,9 @@ def test_an_error_of_the_program_is_its_own_and_leaves_nothing_behind(recorded: 
 
 def test_answers_are_written_as_text_page_and_data(recorded: Recorded, tmp_path: Path) -> None:
     run = recorded(lambda: mlp()(torch.ones(32, 64)), "h100", "a100", batch=32)
+    for write in (run.save, run.save_program):
+        with pytest.raises(SpecError, match="a file is named by text, got int"):
+            write(3)  # type: ignore[arg-type]
     for words in ("NVIDIA H100", "samples/s", "peak memory", "Sequential", "aten.addmm"):
         assert words in str(run)
         assert words in run._repr_html_()

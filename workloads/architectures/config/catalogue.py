@@ -84,6 +84,10 @@ def facts_of(model: str | Path | Mapping[str, Any] | ModelFacts) -> ModelFacts:
         return model
     if isinstance(model, Mapping):
         return read_facts(model, str(model.get("_name_or_path") or "model"))
+    if not isinstance(model, str | Path):
+        raise SpecError(
+            f"a model is a name, the path of a config.json or its content, got {type(model).__name__}", field="model"
+        )
     path = Path(model)
     if (path / "config.json").is_file():
         return read_config_file(path / "config.json")

@@ -20,6 +20,7 @@ from torch.utils.data import sampler as samplers
 
 from ....features.errors import SpecError
 from .recorder import Recorder
+from .runtime import runtime
 
 _SAMPLERS = (
     samplers.RandomSampler, samplers.SubsetRandomSampler, samplers.WeightedRandomSampler, distributed_data.DistributedSampler,
@@ -60,7 +61,7 @@ def launcher() -> Iterator[None]:
     * The environment's `WORLD_SIZE` and `RANK` are those of `torchrun`, of one process where they are not set, and the
       process group is a fake one of that size, whatever backend is named.
     * Meshes of devices are made of real numbers, on the host.
-    * Housekeeping of CUDA, such as `torch.cuda.set_device`, does nothing where there is no accelerator.
+    * The runtime of CUDA finds as many devices where there is no accelerator (`runtime.py`).
     * Loaders of data draw real indices and work in this process.
 
     Raises:
@@ -74,8 +75,7 @@ def launcher() -> Iterator[None]:
         stack.enter_context(mock.patch.dict(os.environ, words))
         if torch.distributed.is_available():
             stack.enter_context(_process_group(rank, size))
-        if not torch.accelerator.is_available():
-            stack.enter_context(_no_runtime(size))
+        stack.enter_context(runtime(size))
         for kind in _SAMPLERS:
             stack.enter_context(mock.patch.object(kind, "__iter__", _indices(kind.__iter__)))
         iterator, loader = dataloader._BaseDataLoaderIter, dataloader.DataLoader
@@ -204,23 +204,3 @@ def _process_group(rank: int, size: int) -> Iterator[None]:
         finally:
             if not before and distributed.is_initialized():
                 distributed.destroy_process_group()
-
-
-@contextmanager
-def _no_runtime(n_devices: int) -> Iterator[None]:
-    """Calls of `torch.cuda` and `torch.accelerator` that arrange for a device have nothing to arrange for."""
-    nothing = ("set_device", "synchronize", "set_device_index", "empty_cache", "reset_peak_memory_stats")
-    answers = {"current_device": 0, "current_device_index": 0, "device_count": n_devices}
-    move = torch.nn.Module.to
-
-    def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        words: list[Any] = [f"cuda:{word}" if type(word) is int else word for word in args]
-        return move(self, *words, **kwargs)
-
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(torch.nn.Module, "to", to))
-        for module in (torch.cuda, torch.accelerator):
-            for name in (*nothing, *answers):
-                if hasattr(module, name):
-                    stack.enter_context(mock.patch.object(module, name, mock.Mock(return_value=answers.get(name))))
-        yield

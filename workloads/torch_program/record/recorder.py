@@ -42,6 +42,11 @@ _FREE = frozenset({
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 """The kernel of operators that are made of others, which come whole under `inference_mode` alone."""
 
+_READS_VALUES = frozenset({
+    "aten._local_scalar_dense", "aten.index", "aten.nonzero", "aten.masked_select", "aten.equal", "aten.allclose",
+})  # fmt: skip
+"""What conditions and boolean masks of a program come to."""
+
 _BUILT_IN = frozenset({"aten", "prims", "c10d", "_c10d_functional"})
 _LIFTS = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
 
@@ -248,6 +253,12 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     try:
         return func(*args, **kwargs)
     except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
+        if str(func._overloadpacket) not in _READS_VALUES:
+            raise SpecError(
+                f"{line()} calls {func.name()}, and what shape it gives cannot be told without values; leave it out, or "
+                "estimate the part before and the part behind it",
+                field="program",
+            ) from error
         raise UnknownValueError(
             f"{line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
             "leave out what depends on values (`if` and `while` on a tensor, boolean masks as an index), or "

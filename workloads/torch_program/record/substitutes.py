@@ -90,6 +90,7 @@ class UnknownNumber(float):
     __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __bool__ = __int__ = __round__ = __trunc__ = _refuse
     __floor__ = __ceil__ = is_integer = as_integer_ratio = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _calculate
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __rshift__ = _calculate
     __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _calculate
 
 

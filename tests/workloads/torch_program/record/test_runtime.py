@@ -1,0 +1,75 @@
+"""Programs that call the runtime of a GPU run without one, in the block and in a file alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import kernelcast.torch
+import pytest
+import torch
+from kernelcast.features.errors import SpecError
+from kernelcast.models.predict.predictor import ArtifactPredictor
+from kernelcast.workloads.torch_program.run import Run
+
+pytestmark = pytest.mark.skipif(torch.accelerator.is_available(), reason="the runtime is there")
+
+TIMED = """
+import torch
+
+
+def step():
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    torch.cuda.reset_peak_memory_stats()
+    start.record()
+    with torch.cuda.device(0), torch.cuda.stream(side), torch.cuda.nvtx.range("product"):
+        x = torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
+    x.record_stream(side)
+    end.record(side)
+    end.synchronize()
+    torch.cuda.synchronize()
+    torch.accelerator.synchronize()
+    torch.cuda.empty_cache()
+    assert torch.cuda.get_device_name() and torch.cuda.device_count() == 1
+    used = torch.cuda.max_memory_allocated()
+    texts = f"{start.elapsed_time(end) / 10:.2f} ms", f"{used / 2**20:.1f} MB", f"{used // 2**20} MB"
+    assert texts == ("unknown ms", "unknown MB", "unknown MB"), texts
+"""
+
+
+def test_a_program_that_times_itself_runs_in_the_block_and_in_a_file(
+    tmp_path: Path, predictor: ArtifactPredictor, recorded: Callable[..., Run]
+) -> None:
+    before = dict(vars(torch.cuda)), torch.nn.Module.to, torch.Tensor.record_stream
+    names = list(before[0])
+    namespace: dict[str, Callable[[], None]] = {}
+    exec(TIMED, namespace)
+    block = recorded(namespace["step"])
+    (tmp_path / "timed.py").write_text(TIMED)
+    file = kernelcast.torch.estimate_script(tmp_path / "timed.py", "step", ["h200"], model=predictor)
+    assert block.recording.operations == file.recording.operations
+    assert (
+        {name: getattr(torch.cuda, name) for name in names},
+        torch.nn.Module.to,
+        torch.Tensor.record_stream,
+    ) == before
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda: torch.cuda.CUDAGraph(), "leave the capture out"),
+        (lambda: torch.cuda.graph(None), "leave the capture out"),
+        (lambda: torch.cuda.get_device_properties(0).total_memory, "asks what its GPU is"),
+        (lambda: torch.cuda.memory_allocated() > 0, "run.memory has the peak"),
+        (lambda: torch.cuda.Event().elapsed_time(torch.cuda.Event()) > 0, "run.totals has the time"),
+    ],
+)
+def test_what_only_a_device_knows_is_refused_with_its_line(
+    program: Callable[[], object], message: str, recorded: Callable[..., Run]
+) -> None:
+    with pytest.raises(SpecError, match=r"test_runtime.py, line \d+, ") as error:
+        recorded(program)
+    assert message in str(error.value)

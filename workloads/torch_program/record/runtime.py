@@ -1,0 +1,137 @@
+"""Stands for the runtime of a GPU that is not here: devices, streams, events, memory in use. Needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+from unittest import mock
+
+import torch
+
+from ....features.errors import SpecError
+from ..operation import UnknownValueError
+from .stand_ins import line
+from .substitutes import UnknownNumber
+
+_NOTHING = (
+    "set_device", "set_device_index", "set_stream", "synchronize", "empty_cache", "ipc_collect", "init",
+    "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_accumulated_memory_stats", "get_rng_state", "set_rng_state",
+    "set_per_process_memory_fraction",
+)  # fmt: skip
+"""What arranges for a device has nothing to arrange for."""
+_MEMORY = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
+)  # fmt: skip
+_NO_CAPTURE = (
+    "captures a CUDA graph, and an estimate runs nothing that could be captured; leave the capture out and call the step "
+    "itself: run.answers.savings says what a graph would save"
+)
+_NO_DEVICE = (
+    "asks what its GPU is, and one run is priced on any number of them; leave it out, or write down what you expect"
+)
+_REFUSED = {
+    "CUDAGraph": _NO_CAPTURE, "graph": _NO_CAPTURE, "make_graphed_callables": _NO_CAPTURE, "get_device_properties": _NO_DEVICE,
+    "get_device_capability": _NO_DEVICE,
+}  # fmt: skip
+
+
+class Event:
+    """A point of a stream. No time passes between two."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Any options are taken."""
+
+    def record(self, _: Any = None) -> None:
+        """Nothing to wait for."""
+
+    wait = record
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def query(self) -> bool:
+        """Everything is done."""
+        return True
+
+    def elapsed_time(self, _: Any) -> UnknownNumber:
+        """A number that can be printed, as one read of a tensor."""
+        return _unknown("measures time, and none passes in an estimate; leave it out: run.totals has the time")
+
+
+class Stream(nullcontext[None]):
+    """A queue of work. All of a program is taken to run one after the other."""
+
+    cuda_stream = priority = 0
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Any options are taken."""
+        super().__init__()
+
+    def wait_event(self, _: Any) -> None:
+        """Nothing to wait for."""
+
+    wait_stream = wait_event
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """The event, a new one where none is given."""
+        return event or Event()
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def query(self) -> bool:
+        """Everything is done."""
+        return True
+
+
+@contextmanager
+def runtime(n_devices: int) -> Iterator[None]:
+    """Calls of `torch.cuda`, `torch.xpu` and `torch.accelerator` find a device, where there is no accelerator."""
+    if torch.accelerator.is_available():
+        yield
+        return
+    move = torch.nn.Module.to
+
+    def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        words: list[Any] = [f"cuda:{word}" if type(word) is int else word for word in args]
+        return move(self, *words, **kwargs)
+
+    takes_place = {
+        **dict.fromkeys(_NOTHING, _give(None)),
+        **dict.fromkeys(("current_device", "current_device_index"), _give(0)),
+        "device_count": _give(n_devices), "get_device_name": _give("a GPU that is not here"), "Event": Event, "Stream": Stream,
+        **dict.fromkeys(("stream", "device", "device_of"), nullcontext),
+        **dict.fromkeys(("current_stream", "default_stream"), Stream),
+        **dict.fromkeys(_MEMORY, _memory_in_use), "mem_get_info": lambda *_: (_memory_in_use(), _memory_in_use()),
+        **{name: _refuse(reason) for name, reason in _REFUSED.items()},
+    }  # fmt: skip
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(torch.nn.Module, "to", to))
+        stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", _give(None)))
+        for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+            stack.enter_context(mock.patch.object(torch.cuda.nvtx, name, _give(None)))
+        for module in (torch.cuda, torch.xpu, torch.accelerator):
+            for name, stand_in in takes_place.items():
+                if hasattr(module, name):
+                    stack.enter_context(mock.patch.object(module, name, stand_in))
+        yield
+
+
+def _give(answer: Any) -> Callable[..., Any]:
+    return lambda *_, **__: answer
+
+
+def _unknown(reason: str) -> UnknownNumber:
+    return UnknownNumber(UnknownValueError(f"{line()} {reason}", field="program"))
+
+
+def _memory_in_use(*_: Any, **__: Any) -> UnknownNumber:
+    return _unknown("asks for the memory in use, and an estimate uses none; leave it out: run.memory has the peak")
+
+
+def _refuse(reason: str) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise SpecError(f"{line()} {reason}", field="program")
+
+    return call
