@@ -44,6 +44,7 @@ RECORDS_TORCH = {
         "modules",
         "recorder",
         "restore",
+        "runtime",
         "stand_ins",
         "substitutes",
     )
