@@ -76,7 +76,7 @@ class Run:
         from .record.launcher import data_not_recorded, scalers_work
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
-        from .record.runtime import runtime
+        from .record.runtime import runtime, without_values
         from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
@@ -96,6 +96,7 @@ class Run:
             stack.enter_context(resized_storages(recorder))
             stack.enter_context(without_propagation(recorder))
             stack.enter_context(data_not_recorded(recorder))
+            stack.enter_context(without_values())
             stack.enter_context(causal_masks())
             stack.enter_context(scalers_work(recorder))
             if self.has_gpu:

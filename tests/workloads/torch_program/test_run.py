@@ -233,6 +233,9 @@ def without_fake(x: torch.Tensor) -> torch.Tensor:
         (lambda x: 1 if x.sum() > 0 else 0, "needs the values of a tensor"),
         (lambda x: x[x > 0], "needs the values of a tensor"),
         (lambda x: torch.bincount(x.long().flatten(), minlength=4), "calls aten::bincount, and what shape it gives"),
+        (lambda x: (x + 1).numpy(), "to numpy"),
+        (lambda x: torch.save(x, "none.pt"), "save outside the block"),
+        (lambda x: torch.nested.nested_tensor([x, x]), "pad to the longest"),
         (lambda x: without_fake(x), "kernelcast_tests::without_fake"),
         (lambda x: torch.sparse.mm(x.to_sparse(), x), "layout torch.sparse_coo"),
         (lambda x: None, "ran no operator"),
@@ -391,3 +394,13 @@ def test_what_a_gpu_was_not_measured_with_is_answered_by_what_it_was(
     assert any("read as bias" in note for note in specs["gemm"].notes) == stands_in
     assert ("elementwise" in specs) == stands_in
     assert ({"reduction", "copy"} <= set(specs)) == (not stands_in)
+
+
+def test_several_devices_in_one_program_are_said_to_be_one(recorded: Callable[..., Run]) -> None:
+    first, second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def split(other: str) -> Run:
+        return recorded(lambda: second.to(other)(first.to("cuda:0")(torch.ones(4, 8).to("cuda:0")).to(other)))
+
+    assert [note for note in split("cuda:1").recording.notes if "several devices" in note]
+    assert not split("cuda:0").recording.notes

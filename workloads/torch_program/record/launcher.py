@@ -111,8 +111,8 @@ def scalers_work(recorder: Recorder | None) -> Iterator[None]:
     step = kind.step
 
     def step_noted(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder is not None and not self.is_enabled() and _SCALER_OFF not in recorder.recording.notes:
-            recorder.recording.notes.append(_SCALER_OFF)
+        if recorder is not None and not self.is_enabled():
+            recorder.note(_SCALER_OFF)
         return step(self, optimizer, *args, **kwargs)
 
     def step_always(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:

@@ -136,6 +136,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         note = Operation("host.copy", {}, (source,), (target,), module=self._modules.now()[0], phase=self._phase())
         self.recording.operations.append(note)
 
+    def note(self, text: str) -> None:
+        """Say once what to know of the recording."""
+        if text not in self.recording.notes:
+            self.recording.notes.append(text)
+
     def place(self, tensor: torch.Tensor) -> None:
         """A tensor was made on a device."""
         self._tensors.places.put.add(self._tensors.storages.number(tensor))
@@ -201,8 +206,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if on_meta:
             called, named = exchanged(plain=True)
             # What is on the meta device needs no fake mode, which takes several times as long. That knows more operators, and
-            # says why it has no answer.
-            with suppress(RuntimeError), fake_tensor.unset_fake_temporarily():
+            # says why it has no answer. Some operators ask a tensor there for what only a fake one has.
+            with suppress(RuntimeError, AttributeError), fake_tensor.unset_fake_temporarily():
                 return called, named, func(*called, **named)
         called, named = exchanged(plain=False)
         return called, named, _answer(func, called, named)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
@@ -34,6 +34,11 @@ _REFUSED = {
     "CUDAGraph": _NO_CAPTURE, "graph": _NO_CAPTURE, "make_graphed_callables": _NO_CAPTURE, "get_device_properties": _NO_DEVICE,
     "get_device_capability": _NO_DEVICE,
 }  # fmt: skip
+_NO_NESTED = "makes a nested tensor, and only those of one size are priced; pad to the longest, or take one length"
+_NEEDS_VALUES: Mapping[tuple[Any, str], str] = {
+    (torch, "save"): "saves tensors, and those of an estimate hold no values; leave it out, or save outside the block",
+    **{(torch.nested, name): _NO_NESTED for name in ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged")},
+}
 
 
 class Event:
@@ -115,6 +120,15 @@ def runtime(n_devices: int) -> Iterator[None]:
             for name, stand_in in takes_place.items():
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, stand_in))
+        yield
+
+
+@contextmanager
+def without_values() -> Iterator[None]:
+    """Functions that take what a tensor holds, or sizes that differ within one, refuse."""
+    with ExitStack() as stack:
+        for (place, name), reason in _NEEDS_VALUES.items():
+            stack.enter_context(mock.patch.object(place, name, _refuse(reason)))
         yield
 
 

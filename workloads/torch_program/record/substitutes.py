@@ -9,14 +9,21 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from ..operation import UnknownValueError
 from .fused import FUSED, FUSED_ON_GPUS
 from .recorder import Recorder
+from .stand_ins import line
 
 ACCELERATORS = frozenset({"cuda", "xpu", "mps", "hip"})
+
+_ONE_DEVICE = (
+    "the program names several devices, and all of it is taken to be on one; give each a process of a process group"
+)
+_AS_ARRAY = (torch.Tensor.numpy, torch.Tensor.__array__)
 
 
 class AsOnDevice(TorchFunctionMode):
@@ -41,12 +48,20 @@ class AsOnDevice(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch.Tensor.item or (func is torch.Tensor.__format__ and args[0].dim() == 0):
             return _scalar(func, args, in_optimizer=self._recorder is not None and self._recorder.in_optimizer)
+        if func in _AS_ARRAY and isinstance(args[0], FakeTensor):
+            raise UnknownValueError(
+                f"{line()} takes the values of a tensor to numpy, and an estimate computes none; leave it out",
+                field="program",
+            )
         if not self._away:
             return self._fused.get(func, func)(*args, **kwargs)
         if func is torch.Tensor.pin_memory:
             return args[0]
         kwargs.pop("pin_memory", None)
         words = (*args[1:], *kwargs.values()) if func is torch.Tensor.to else ()
+        device = kwargs.get("device")
+        if self._recorder is not None and any(map(_is_another, (*words, device))):
+            self._recorder.note(_ONE_DEVICE)
         to_device, to_host = any(map(_is_away, words)), "cpu" in [word for word in words if isinstance(word, str)]
         if self._recorder is not None and (func in (torch.Tensor.cuda, torch.Tensor.cpu) or to_device or to_host):
             self._recorder.host_copy(args[0], to_device=func is torch.Tensor.cuda or to_device)
@@ -54,7 +69,6 @@ class AsOnDevice(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.to:
             args = tuple(_here(word) for word in args)
-        device = kwargs.get("device")
         if device is not None:
             kwargs["device"] = _here(device)
         result = self._fused.get(func, func)(*args, **kwargs)
@@ -119,6 +133,14 @@ def _is_away(word: Any) -> bool:
         return True
     name = word.type if isinstance(word, torch.device) else word
     return isinstance(name, str) and name.split(":")[0] in ACCELERATORS
+
+
+def _is_another(word: Any) -> bool:
+    """Whether it is a device with a number above 0."""
+    if isinstance(word, str):
+        return word.split(":")[0] in ACCELERATORS and word.split(":")[-1].isdigit() and int(word.split(":")[-1]) > 0
+    index = word.index if isinstance(word, torch.device) else word
+    return isinstance(index, int) and not isinstance(index, bool) and index > 0
 
 
 def _here(word: Any) -> Any:
