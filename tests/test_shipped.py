@@ -22,6 +22,7 @@ from kernelcast.models.training.labelled_cases import LabelledCases, labelled_ta
 
 ROOT = Path(__file__).parents[1]
 PRETRAINED = ROOT / "models" / "pretrained" / "kernels"
+LAST = ("causal_conv1d", "latent_attention", "linear_attention", "quantize")
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,11 @@ def predictor() -> ArtifactPredictor:
 
 
 def test_there_are_as_many_rows_as_promised(tables: dict[str, LabelledCases]) -> None:
-    assert len(tables) == 13
+    assert len(tables) == 17
     kernels = {family: int((rows.cases.impl == "torch").sum()) for family, rows in tables.items()}
-    assert min(kernels.values()) >= 280
+    # The last campaign of a CPU, of kernels that are long.
+    assert min(kernels[family] for family in LAST) >= 70
+    assert min(count for family, count in kernels.items() if family not in LAST) >= 280
     assert sum(kernels.values()) >= 6_000
     tiled = tables["gemm"].take(tables["gemm"].cases.impl == "iree")
     shapes = {tuple(row) for row in np.stack([tiled.cases.sizes[name] for name in "mnk"], axis=1).tolist()}
@@ -49,7 +52,8 @@ def test_there_are_as_many_rows_as_promised(tables: dict[str, LabelledCases]) ->
 def test_shapes_are_not_powers_of_two(tables: dict[str, LabelledCases]) -> None:
     for family, rows in tables.items():
         exponents = np.log2(np.maximum(np.stack(list(rows.cases.sizes.values())), 1))
-        assert (exponents % 1 == 0).all(axis=0).mean() < 0.2, family
+        # Published models with linear attention have such sizes throughout.
+        assert (exponents % 1 == 0).all(axis=0).mean() < (0.3 if family == "linear_attention" else 0.2), family
 
 
 def test_no_row_beats_its_lower_bound(tables: dict[str, LabelledCases]) -> None:

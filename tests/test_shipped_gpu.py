@@ -15,7 +15,9 @@ from kernelcast.datasets.store.parquet_files import provenance_of, read_file
 from kernelcast.features.device import catalogue
 
 H200 = "nvidia-h200-sxm-141gb"
-GPU_FAMILIES = set(shipped_families()) - {"cross_entropy", "embedding", "optimizer", "rope"}
+GPU_FAMILIES = set(shipped_families()) - {
+    "causal_conv1d", "cross_entropy", "embedding", "latent_attention", "linear_attention", "optimizer", "quantize", "rope",
+}  # fmt: skip
 """Others were measured on a CPU alone."""
 
 TILED = {"triton", "cutlass", "cupy-tiled"}
