@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kernelcast.collectors.cpu.pairs.campaign import FAMILIES, PairBench, pairs, pool, two_cores
 from kernelcast.collectors.cpu.worker import WorkerOptions
-from kernelcast.datasets.records.kernel_pairs import read_pairs, write_pairs
+from kernelcast.datasets.records.kernel_pairs import PairRow, read_pairs, write_pairs
 from kernelcast.features.kernel import KernelSpec
 
 _SCRIPT = Path(__file__).with_name("fake_pair_worker.py")
@@ -39,6 +39,11 @@ def bench() -> Iterator[PairBench]:
         yield it
 
 
+def measured(bench: PairBench, a: KernelSpec, b: KernelSpec) -> PairRow:
+    """A row of a pair, again while no turn counts, as where other programs take the cores."""
+    return next(row for _ in range(30) if (row := bench.measure(a, b)).status != "failed")
+
+
 def test_a_pool_has_every_family_in_small_and_in_large() -> None:
     kernels = pool(seed=1, per_family=6)
     assert Counter(spec.family for spec in kernels) == dict.fromkeys(FAMILIES, 6)
@@ -56,7 +61,7 @@ def test_pairs_are_drawn_once_each_and_alike_for_equal_seeds() -> None:
 
 
 def test_a_pair_is_measured_and_kept_in_a_file(bench: PairBench, tmp_path: Path) -> None:
-    row = bench.measure(case(2000), case(30_000))
+    row = measured(bench, case(2000), case(30_000))
     assert row.status == "ok", row.message
     assert row.a_alone_s is not None
     assert row.b_alone_s is not None
@@ -76,11 +81,11 @@ def test_a_pair_is_measured_and_kept_in_a_file(bench: PairBench, tmp_path: Path)
 def test_a_pair_without_times_is_a_row_and_spoils_nothing_else(
     bench: PairBench, rows: int, status: str, words: str
 ) -> None:
-    row = bench.measure(case(5), case(rows))
+    row = measured(bench, case(5), case(rows))
     assert row.status == status
     assert words in (row.message or "")
     assert row.a_slowdown is None
-    assert bench.measure(case(2000), case(3000)).status == "ok"
+    assert measured(bench, case(2000), case(3000)).status == "ok"
 
 
 def test_two_cores_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
