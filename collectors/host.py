@@ -43,7 +43,10 @@ def utc_now() -> str:
 @cache
 def torch_library() -> str | None:
     """What the installed torch runs GPUs by: `cuda`, `hip` (ROCm) or `xpu`; None without torch and of a build for CPUs."""
-    package = importlib.util.find_spec("torch")
+    try:
+        package = importlib.util.find_spec("torch")
+    except ImportError:  # something keeps it from being imported
+        return None
     if package is None or package.origin is None:
         return None
     # The file that torch.version is; reading it imports nothing of torch.
