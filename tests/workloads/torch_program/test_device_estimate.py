@@ -128,3 +128,13 @@ def test_causal_attention_takes_no_longer_than_full(recorded: Callable[..., Run]
         for each in (True, False)
     )
     assert causal <= full * (1 + 1e-9)
+
+
+def test_several_devices_in_one_program_are_said_to_be_one(recorded: Callable[..., Run]) -> None:
+    first, second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+
+    def split(other: str) -> Run:
+        return recorded(lambda: second.to(other)(first.to("cuda:0")(torch.ones(4, 8).to("cuda:0")).to(other)))
+
+    assert [note for note in split("cuda:1").recording.notes if "several devices" in note]
+    assert not split("cuda:0").recording.notes

@@ -394,13 +394,3 @@ def test_what_a_gpu_was_not_measured_with_is_answered_by_what_it_was(
     assert any("read as bias" in note for note in specs["gemm"].notes) == stands_in
     assert ("elementwise" in specs) == stands_in
     assert ({"reduction", "copy"} <= set(specs)) == (not stands_in)
-
-
-def test_several_devices_in_one_program_are_said_to_be_one(recorded: Callable[..., Run]) -> None:
-    first, second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
-
-    def split(other: str) -> Run:
-        return recorded(lambda: second.to(other)(first.to("cuda:0")(torch.ones(4, 8).to("cuda:0")).to(other)))
-
-    assert [note for note in split("cuda:1").recording.notes if "several devices" in note]
-    assert not split("cuda:0").recording.notes
