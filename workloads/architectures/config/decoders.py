@@ -250,13 +250,12 @@ def network(config: Config, index: int, traits: Traits) -> Part:
     Raises:
         SpecError: a field is missing or wrong.
     """
-    count = next((name for name in _COUNTS if name in config), None)
-    if count is not None and config.size(count, least=0):
+    if count := config.size(*_COUNTS, default=0, least=0):
         first = config.size("first_k_dense_replace", "moe_layer_start_index", "num_dense_layers", default=0, least=0)
         every = config.size("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval", default=1)
         if index >= first and (index + 1) % every == 0 and index not in config.numbers("mlp_only_layers"):
             inner = config.size("moe_intermediate_size", "intermediate_size")
-            return experts(config, config.size(count), inner, traits)
+            return experts(config, count, inner, traits)
     activation = config.word("hidden_activation", config.word("hidden_act", "silu"))
     gate = "gelu" if activation.startswith("gelu") else "silu"
     return Mlp(

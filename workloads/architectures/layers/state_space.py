@@ -15,7 +15,6 @@ _SELECTIVE = StandIn("the scan of Mamba is estimated as twice that of Mamba-2 wi
 """Mamba-2's scan is 2 to 8 times as fast, the more the larger the state (Dao and Gu, arXiv 2405.21060, abstract and section
 9.3)."""
 _SELECTIVE_STEP = StandIn("a step of Mamba's state is estimated as one of Mamba-2 with a state as small", 1.5)
-_CHANNELS = StandIn("the delta rule with a decay of each channel is estimated as the one with decays of heads", 1.5)
 
 
 def _list_convolution(kernels: KernelList, channels: int, positions: int) -> list[tuple[bool, int, int]]:
@@ -194,9 +193,9 @@ class GatedDelta:
             kernels.product("qkvz", 2 * key + 2 * value, hidden)
             kernels.product("beta_decay", 2 * heads, hidden, quantised=False)
         _list_recurrence(
-            kernels, "rule", "gated_delta", channels=2 * key + value, positions=self.convolution,
+            kernels, "rule", "kda" if self.gate_rank else "gated_delta", channels=2 * key + value, positions=self.convolution,
             state_dtype=self.state_dtype, heads=heads, key_heads=self.key_heads // kernels.plan.tp, key_dim=self.key_dim,
-            value_dim=self.value_dim, stands_for=(_CHANNELS, _CHANNELS) if self.gate_rank else (None, None),
+            value_dim=self.value_dim,
         )  # fmt: skip
         kernels.norm("norm", "rmsnorm", kernels.tokens * heads, self.value_dim)
         kernels.elementwise("gate", "mul", value)

@@ -137,10 +137,9 @@ def _is_away(word: Any) -> bool:
 
 def _is_another(word: Any) -> bool:
     """Whether it is a device with a number above 0."""
-    if isinstance(word, str):
-        return word.split(":")[0] in ACCELERATORS and word.split(":")[-1].isdigit() and int(word.split(":")[-1]) > 0
-    index = word.index if isinstance(word, torch.device) else word
-    return isinstance(index, int) and not isinstance(index, bool) and index > 0
+    if not _is_away(word):
+        return False
+    return bool((word if isinstance(word, int) else torch.device(word).index) or 0)
 
 
 def _here(word: Any) -> Any:

@@ -283,3 +283,9 @@ def test_a_file_has_the_name_of_its_folder(tmp_path: Path) -> None:
     path = tmp_path / "my-model" / "config.json"
     path.write_text(json.dumps(LLAMA))
     assert read_config_file(path).name == "my-model"
+
+
+def test_the_number_of_experts_goes_before_the_default_of_its_class_under_another_name() -> None:
+    facts = read_facts(EVERY["kimi_linear"] | {"num_experts": 3}, "kimi")
+    assert {part.count for _, part in facts.parts if isinstance(part, Experts)} == {3}
+    assert not any("num_local_experts" in note for note in facts.notes)
