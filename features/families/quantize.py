@@ -28,6 +28,8 @@ def _outputs(v: View) -> tuple[Array, ...]:
 def _torch(torch: Any, spec: KernelSpec, x: Any) -> Callable[[], Any]:
     if spec.variant == "scale":
         return lambda: torch.amax(torch.abs(x), -1).float()
+    if spec.dtype == "fp8":
+        return lambda: (x * 0.5).to(torch.float8_e4m3fn)
     return lambda: x * 0.5
 
 

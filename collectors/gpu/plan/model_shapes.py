@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from ....features.kernel import get_family
+
 Sizes = Mapping[str, int]
 
 
@@ -197,5 +199,9 @@ MODEL_SHAPES: Mapping[str, Sequence[Sizes]] = MappingProxyType({
     "elementwise": [*_tensors(_ACTIVATIONS), *_FEATURE_MAPS],
     "reduction": [*_tensors(_WIDTHS), *_FEATURE_MAPS, *_tensors((49, 1000))],
     "copy": [*_tensors(_ACTIVATIONS), *_FEATURE_MAPS],
+    # The others' own: of models too, and as large as a GPU needs them in the sweep's ranges.
+    **{name: get_family(name).model_shapes for name in (
+        "embedding", "cross_entropy", "optimizer", "rope", "quantize", "causal_conv1d", "latent_attention", "linear_attention",
+    )},
 })  # fmt: skip
 """Sizes by family name; a dictionary holds every size of the family (attention's window included)."""

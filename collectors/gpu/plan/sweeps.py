@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -231,41 +231,93 @@ def _plain(family: str, share: float, rows: tuple[int, int], cols: tuple[int, in
     return GpuSweep(family, share, {"rows": rows, "cols": cols}, settings, shape)
 
 
+# -- families of steps, tokens and rows -------------------------------------------------------------------------------
+
+
+def _own(family: str, share: float, ranges: Mapping[str, tuple[int, int]], dtypes: Mapping[str, float]) -> GpuSweep:
+    """A sweep whose shapes the family itself makes sensible, in every variant."""
+    known = get_family(family)
+    settings = [
+        Setting("torch", dtype, variant, weight)
+        for (dtype, weight), variant in itertools.product(dtypes.items(), known.variants)
+        if known.variant_of is None or variant in known.implied
+    ]
+
+    def finish(sizes: Sizes, setting: Setting) -> Sizes | None:
+        if known.finish is not None:
+            sizes = known.finish(sizes)
+        return sizes if known.variant_of is None or known.variant_of(sizes) == setting.variant else None
+
+    return GpuSweep(family, share, ranges, settings, finish=finish)
+
+
+def _latent_attention() -> GpuSweep:
+    ranges = {
+        "batch": (1, 128), "heads": (4, 128), "q_len": (1, 8192), "kv_len": (16, 32768), "hidden": (1024, 8192),
+        "query_rank": (256, 2048), "kv_rank": (128, 512), "nope_dim": (32, 128), "rope_dim": (16, 64), "value_dim": (32, 128),
+    }  # fmt: skip
+    sweep = _own("latent_attention", 0.03, ranges, {"bf16": 2.0, "fp16": 1.0})
+
+    def shape(sizes: Sizes, setting: Setting, _u: float) -> Sizes:
+        """Models have widths in multiples of eight; half of the shapes decode."""
+        whole = {name: aligned(sizes[name], 8) for name in tuple(ranges)[4:]}
+        return sizes | whole | {"q_len": 1 if setting.variant == "decode" else max(3, sizes["q_len"])}
+
+    return replace(sweep, shape=shape)
+
+
+_FLOATS = {"bf16": 2.0, "fp32": 1.0}
 _WIDE = (1, 2**18)
 
 SWEEPS: Mapping[str, GpuSweep] = MappingProxyType({
     sweep.family: sweep
     for sweep in (
         GpuSweep(
-            "gemm", 0.30, {"batch": (1, 256), "m": (1, 16384), "n": (16, 16384), "k": (16, 16384)},
+            "gemm", 0.24, {"batch": (1, 256), "m": (1, 16384), "n": (16, 16384), "k": (16, 16384)},
             _gemm_settings(), _gemm_shape, _gemm_finish,
         ),
         GpuSweep(
-            "attention", 0.20,
+            "attention", 0.16,
             {"batch": (1, 128), "heads": (1, 128), "kv_heads": (1, 128), "q_len": (1, 16384), "kv_len": (16, 65536),
              "head_dim": (32, 256)},
             _attention_settings(), _attention_shape, _attention_finish,
         ),
         GpuSweep(
-            "conv2d", 0.10,
+            "conv2d", 0.08,
             {"batch": (1, 256), "in_channels": (1, 2048), "out_channels": (1, 2048), "height": (7, 256), "kernel": (1, 7),
              "stride": (1, 2)},
             [Setting("torch", dtype, "", weight) for dtype, weight in (("bf16", 2), ("fp16", 1), ("tf32", 1), ("fp32", 1))],
             _conv2d_shape,
         ),
         GpuSweep(
-            "moe", 0.10,
+            "moe", 0.08,
             {"tokens": (1, 8192), "hidden": (512, 8192), "inter": (256, 8192), "topk": (1, 8), "experts": (8, 256)},
             _moe_settings(), _moe_shape, _moe_finish,
         ),
-        _plain("elementwise", 0.08, _WIDE, _WIDE),
-        _plain("layernorm", 0.07, _WIDE, (8, 2**16)),
-        _plain("softmax", 0.06, _WIDE, (2, 2**18)),
-        _plain("reduction", 0.05, _WIDE, (2, 2**18)),
-        _plain("copy", 0.04, _WIDE, _WIDE),
+        _plain("elementwise", 0.06, _WIDE, _WIDE),
+        _plain("layernorm", 0.06, _WIDE, (8, 2**16)),
+        _plain("softmax", 0.05, _WIDE, (2, 2**18)),
+        _plain("reduction", 0.04, _WIDE, (2, 2**18)),
+        _plain("copy", 0.03, _WIDE, _WIDE),
+        _own("embedding", 0.03, {"tokens": (1, 65536), "vocabulary": (128, 2**18), "cols": (8, 8192)}, _FLOATS),
+        _own("cross_entropy", 0.03, {"rows": (1, 32768), "cols": (2, 2**18)}, _FLOATS),
+        _own("optimizer", 0.03, {"tensors": (1, 512), "elements": (16, 2**26)}, {"fp32": 2.0, "bf16": 1.0}),
+        _own("rope", 0.03, {"tokens": (1, 65536), "heads": (1, 128), "head_dim": (32, 256)}, _FLOATS),
+        _own("quantize", 0.02, {"rows": (1, 65536), "cols": (32, 65536)}, {"fp8": 1.0}),
+        _own(
+            "causal_conv1d", 0.02, {"batch": (1, 256), "q_len": (1, 16384), "channels": (32, 16384), "width": (2, 4)}, _FLOATS,
+        ),
+        _latent_attention(),
+        # Position by position, as a reference does it: longer prompts are captured as thousands of kernels.
+        _own(
+            "linear_attention", 0.01,
+            {"batch": (1, 256), "q_len": (1, 8), "heads": (1, 128), "key_heads": (1, 32), "key_dim": (32, 256),
+             "value_dim": (32, 256)},
+            {"bf16": 1.0},
+        ),
     )
 })  # fmt: skip
-"""Sweeps by family, of those that a GPU campaign measures; the shares add up to one."""
+"""Sweeps by family; the shares add up to one."""
 
 
 def get_sweep(family: str) -> GpuSweep:

@@ -27,7 +27,7 @@ def drawn_of_all() -> Drawn:
 
 
 def test_sweeps_are_of_families_with_model_shapes_and_shares_add_up() -> None:
-    assert set(SWEEPS) == set(MODEL_SHAPES) < set(families())
+    assert set(SWEEPS) == set(MODEL_SHAPES) == set(families())
     assert sum(sweep.share for sweep in SWEEPS.values()) == pytest.approx(1.0)
     with pytest.raises(SpecError, match="no GPU sweep of 'nonesuch'"):
         get_sweep("nonesuch")
@@ -62,7 +62,7 @@ def test_candidates_span_their_ranges_with_odd_sizes(name: str) -> None:
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_models_and_cold_caches_have_their_share(name: str) -> None:
-    assert 0.1 < np.mean([from_model for _, from_model in drawn_of_all()[name]]) < 0.45
+    assert 0.08 < np.mean([from_model for _, from_model in drawn_of_all()[name]]) < 0.45
     assert np.mean([spec.cache_state == "cold" for spec, _ in drawn_of_all()[name]]) == pytest.approx(
         COLD_SHARE, abs=0.08
     )
