@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -72,7 +71,8 @@ DECODE = {
 """Batches and contexts of decoding steps."""
 
 PREFILL = {
-    "llama-3.1-8b, 4 layers": ((1, 128), (1, 512), (1, 2048), (1, 8192), (1, 32768), (8, 512), (8, 2048), (32, 512), (256, 128)),
+    "llama-3.1-8b, 4 layers": ((1, 128), (1, 512), (1, 2048), (1, 8192), (1, 32768), (8, 512), (8, 2048), (32, 512),
+                               (256, 128)),
     "llama-3.1-70b, 2 layers": ((1, 128), (1, 1024), (1, 4096), (1, 16384), (8, 1024), (128, 128)),
     "qwen3-30b-a3b, 4 layers": ((1, 128), (1, 1024), (1, 4096), (1, 16384), (8, 1024), (128, 128)),
     "llama-3.1-8b": ((1, 2048), (8, 512)),
@@ -112,14 +112,12 @@ def runnable(sizes: Decoder, step: Step, device: str) -> Callable[[], torch.Tens
     query, key = sizes.heads * sizes.head_dim, sizes.kv_heads * sizes.head_dim
 
     def weights(*shape: int) -> torch.Tensor:
-        return torch.empty(shape, device=device, dtype=dtype).normal_(
-            std=shape[-2] ** -0.5 if len(shape) > 2 else shape[-1] ** -0.5
-        )
+        return torch.empty(shape, device=device, dtype=dtype).normal_(std=width**-0.5)
 
     def layer() -> dict[str, torch.Tensor]:
         made = {"qkv": weights(query + 2 * key, width), "out": weights(width, query),
                 "norm1": torch.ones(width, device=device, dtype=dtype), "norm2": torch.ones(width, device=device, dtype=dtype),
-                "cache": torch.empty(2, step.batch, sizes.kv_heads, step.context, sizes.head_dim, device=device, dtype=dtype).normal_()}  # fmt: skip
+                "cache": weights(2, step.batch, sizes.kv_heads, step.context, sizes.head_dim)}  # fmt: skip
         if sizes.experts:
             return made | {"router": weights(sizes.experts, width), "up": weights(sizes.experts, width, 2 * sizes.inter),
                            "down": weights(sizes.experts, sizes.inter, width)}  # fmt: skip
