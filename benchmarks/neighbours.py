@@ -191,7 +191,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Print the scores."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=Path, nargs="?", default=PAIRS_DIR / "pairs.parquet")
-    good = [row for row in read_pairs(parser.parse_args(argv).rows)[0] if row.status == "ok"]
+    rows, _ = read_pairs(parser.parse_args(argv).rows)
+    # The law is one of CPUs; a file may hold pairs of a GPU too.
+    good = [row for row in rows if row.status == "ok" and catalogue().get(row.device).kind == "cpu"]
     known = sides(good)
     large = (known.own[0] > LARGE_B) & (known.other[0] > LARGE_B)
     print(f"{len(good)} pairs of {known.kernels.max() + 1} kernels, {large.sum() // 2} of two large ones")

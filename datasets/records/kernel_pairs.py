@@ -19,17 +19,18 @@ from ..store.parquet_files import file_metadata, provenance_of, read_file, sorte
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """Two kernels on a core each, one thread each, that ran at the same time over and over.
+    """Two kernels of one device that ran at the same time over and over.
 
-    A failed pair is a row with a status, never a hole.
+    On a CPU on a core each, one thread each; on a GPU on a stream each of one process. A failed pair is a row with a
+    status, never a hole.
 
     Attributes:
-        a: The kernel on the first core.
+        a: The kernel on the first core or stream.
         b: The one on the second.
         device: Catalogue name of the device.
         status: `ok`, or why there are no times.
         message: The reason in words.
-        a_alone_s: Seconds of a call of a with the other core idle.
+        a_alone_s: Seconds of a call of a with the other core or stream idle.
         b_alone_s: The same of b.
         a_slowdown: Time of a call of a beside b over that alone; median of the cycles.
         b_slowdown: The same of b.

@@ -14,9 +14,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ....datasets.records.kernel_pairs import PairRow
 from ....datasets.rows.schema import Status
@@ -33,7 +34,7 @@ KERNELS_PER_FAMILY = 20
 """Each meets several neighbours, so that a law can be judged on pairs and on kernels that it has not seen."""
 
 LONGEST_CALL_S = 0.03
-_CYCLE = ("a", "ab", "b", "ab")
+CYCLE = ("a", "ab", "b", "ab")
 """What runs in the four slots of a cycle: each alone lies between two slots together."""
 _SLOT_S, _LEAD_S, _CALLS = 0.006, 0.0015, 3.2
 """Shortest slot; what of it does not count; calls of the slower kernel that one holds."""
@@ -73,9 +74,16 @@ def pairs(kernels: Sequence[KernelSpec], seed: int = 0) -> Iterator[tuple[Kernel
 
     Large are those of more than a quarter of the last-level cache: small ones hardly disturb each other.
     """
-    rng = np.random.default_rng(seed)
     quarter_b = max(cache_sizes_b().values(), default=2**25) / 4
     large = [spec for spec in kernels if float(get_family(spec.family).footprint_b(View.of(spec))) > quarter_b]
+    return rounds(kernels, large, seed)
+
+
+def rounds(
+    kernels: Sequence[KernelSpec], large: Sequence[KernelSpec], seed: int
+) -> Iterator[tuple[KernelSpec, KernelSpec]]:
+    """Pairs of kernels without end, each once: rounds in which each kernel is in one pair, two of three of `large` ones."""
+    rng = np.random.default_rng(seed)
     seen: set[frozenset[KernelSpec]] = set()
     for members in itertools.cycle((large, kernels, large)):
         order = rng.permutation(len(members)).tolist()
@@ -116,7 +124,7 @@ class PairBench:
         self, device: str, cores: Sequence[int], runner: str = "torch", *,
         command: Callable[[WorkerOptions], list[str]] = pair_command,
     ) -> None:  # fmt: skip
-        self.device = device
+        self.device, self._cores = device, tuple(cores)
         several = [WorkerOptions(runner=runner, threads=1, device=device, cores=(core,)) for core in cores]
         self._sides = [
             _Side(JsonChild(runner, command(options), STEADY_MEMORY | {"OMP_NUM_THREADS": "1"})) for options in several
@@ -130,6 +138,10 @@ class PairBench:
     def __exit__(self, *_: object) -> None:
         for side in self._sides:
             side.child.close()
+
+    def facts(self) -> dict[str, Any]:
+        """What to record about it."""
+        return {"cores_used": list(self._cores)}
 
     def measure(self, a: KernelSpec, b: KernelSpec) -> PairRow:
         """The row of a pair, whatever happens to it.
@@ -163,29 +175,38 @@ class PairBench:
     def _measure(self, a: KernelSpec, b: KernelSpec) -> PairRow:
         longest_s = max(side.call_s for side in self._sides)
         slot_s = max(_SLOT_S, _CALLS * longest_s)
-        cycles = min(max(_FEWEST, round(_PAIR_S / (len(_CYCLE) * slot_s))), _MOST)
+        cycles = min(max(_FEWEST, round(_PAIR_S / (len(CYCLE) * slot_s))), _MOST)
         start_ns = time.monotonic_ns() + round(_START_S * 1e9)
         for side, name in zip(self._sides, "ab", strict=True):
-            active = tuple(name in slot for slot in _CYCLE) * cycles
+            active = tuple(name in slot for slot in CYCLE) * cycles
             lead_s = max(_LEAD_S, longest_s)
             side.ask(Slots(start_ns, round(slot_s * 1e9), round(lead_s * 1e9), active).message())
         times = [np.array(side.answer()["slots"], dtype=np.float64).reshape(cycles, -1) for side in self._sides]
-        columns: dict[str, float] = {}
-        for name, seconds in zip("ab", times, strict=True):
-            # NaN where no turn of a slot counts.
-            alone, together = (
-                seconds[:, [i for i, slot in enumerate(_CYCLE) if slot == word]] for word in (name, "ab")
-            )
-            logs = np.log(together).mean(axis=1) - np.log(alone[:, 0])
-            logs = logs[np.isfinite(logs)]
-            if not len(logs):
-                return PairRow(a, b, self.device, "failed", f"no turn of {name} counts", measured_at=utc_now())
-            low, middle, high = np.percentile(logs, (25, 50, 75))
-            columns[f"{name}_alone_s"] = float(np.nanmedian(alone))
-            columns[f"{name}_slowdown"] = float(np.exp(middle))
-            # Of a median of normal errors, from their quartiles.
-            columns[f"{name}_error"] = float(1.25 * (high - low) / 1.35 / math.sqrt(len(logs)))
-        return PairRow(a, b, self.device, "ok", None, **columns, cycles=cycles, measured_at=utc_now())
+        return row_of_slots(a, b, self.device, times)
+
+
+def row_of_slots(a: KernelSpec, b: KernelSpec, device: str, times: Sequence[npt.NDArray[np.float64]]) -> PairRow:
+    """The row of a pair from what was measured in the slots of its cycles.
+
+    Args:
+        a: the first kernel.
+        b: the second.
+        device: catalogue name of the device.
+        times: of each kernel seconds per call, shape `(cycles, 4)`; NaN where it was idle or no turn of a slot counts.
+    """
+    columns: dict[str, float] = {}
+    for name, seconds in zip("ab", times, strict=True):
+        alone, together = (seconds[:, [i for i, slot in enumerate(CYCLE) if slot == word]] for word in (name, "ab"))
+        logs = np.log(together).mean(axis=1) - np.log(alone[:, 0])
+        logs = logs[np.isfinite(logs)]
+        if not len(logs):
+            return PairRow(a, b, device, "failed", f"no turn of {name} counts", measured_at=utc_now())
+        low, middle, high = np.percentile(logs, (25, 50, 75))
+        columns[f"{name}_alone_s"] = float(np.nanmedian(alone))
+        columns[f"{name}_slowdown"] = float(np.exp(middle))
+        # Of a median of normal errors, from their quartiles.
+        columns[f"{name}_error"] = float(1.25 * (high - low) / 1.35 / math.sqrt(len(logs)))
+    return PairRow(a, b, device, "ok", None, **columns, cycles=len(times[0]), measured_at=utc_now())
 
 
 def two_cores() -> tuple[int, int]:
