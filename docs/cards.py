@@ -57,21 +57,21 @@ SHARED_GAPS = (
 )
 
 GPU_KERNELS = """
-Latencies of nine families of kernels on one NVIDIA H200, taken as CUDA graphs, caches hot and cold, in every dtype that
-PyTorch runs there; of a stratified share also power and energy. Shapes fill the space of sizes evenly in the logarithm or are
+Latencies of fifteen families of kernels on NVIDIA H200s, some also on an H100, taken as CUDA graphs, caches hot and cold, in the
+dtypes that PyTorch runs there; of a stratified share also power and energy. Shapes fill the space of sizes evenly in the logarithm or are
 those of published models. The campaign measured the cases with the most value for its minutes (docs/measurement.md). Results,
 and a comparison with public tables, are in docs/h200.md.
 """
 
 GPU_TILED = """
-Matrix products and attention with their tuning knobs on one NVIDIA H200: Triton kernels, CUTLASS kernels for sm_80's
+Matrix products and attention with their tuning knobs on NVIDIA H200s, some also on an H100: Triton kernels, CUTLASS kernels for sm_80's
 tensor cores, and a naive CUDA product in square tiles of 1 to 32. Poor configurations are in it on purpose: a cost model must
 know them. Every result was checked against PyTorch before it was timed. Registers, spills and shared memory come from the
 compilers.
 """
 
 GPU_GAPS = (
-    "One or two boards, on one day, in a virtual machine; boards of one kind differ by a few percent in clocks and power.",
+    "A few boards, on two days, in virtual machines; boards of one kind differ by a few percent in clocks and power.",
     "Latency is that of a short burst: a large product that the board's power limit slows within a second runs up to "
     "a fifth longer in a steady loop (`steady_latency_s`, in the rows with energy).",
     "GPU time only: what the host needs to launch a kernel is in the launch traces, not in these latencies.",
@@ -130,9 +130,9 @@ CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]
             *SHARED_GAPS,
         ),
     ),
-    "h200-kernels.md": ("Library kernels on an NVIDIA H200", GPU_KERNELS, _of("gpu", ("torch", "torch-*")), GPU_GAPS),
+    "h200-kernels.md": ("Library kernels on NVIDIA H200 and H100", GPU_KERNELS, _of("gpu", ("torch", "torch-*")), GPU_GAPS),
     "h200-tiled.md": (
-        "Tiled kernels on an NVIDIA H200",
+        "Tiled kernels on NVIDIA H200 and H100",
         GPU_TILED,
         _of("gpu", ("triton", "cutlass", "cupy-tiled")),
         ("The CUTLASS kernels are those for sm_80: Hopper's own instructions are not in them.", *GPU_GAPS),

@@ -33,6 +33,7 @@ from ..features.batch.cases import Floats
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.predict.named_impl import check_specs
+from ..models.predict.power_cap import in_steady_state
 from ..models.predict.prediction import Interval, Prediction, Predictor
 from .streamed_weights import cpu_stream, streamed
 
@@ -365,17 +366,13 @@ def _notes(predictions: Sequence[Prediction]) -> tuple[str, ...]:
 
 
 def predict_whole(
-    predictor: Predictor,
-    kernels: Sequence[Kernel],
-    device: str,
-    *,
-    coverage: float = 0.9,
-    launch_s: float = 0.0,
+    predictor: Predictor, kernels: Sequence[Kernel], device: str, *, coverage: float = 0.9, launch_s: float = 0.0,
     queued: bool = False,
-) -> WholeModelPrediction:
+) -> WholeModelPrediction:  # fmt: skip
     """What a list of kernels costs on one device.
 
-    Every run of a kernel with weights reads weights of its own, as layers of a model do (`streamed_weights`).
+    Every run of a kernel with weights reads weights of its own, as layers of a model do (`streamed_weights`), and the model
+    runs over and over (`in_steady_state`).
 
     Args:
         predictor: a trained model.
@@ -396,5 +393,7 @@ def predict_whole(
     on = predictor.devices.get(device)
     threads = {spec.threads for spec in specs}
     rate_b_per_s = cpu_stream(predictor, on, threads.pop() if len(threads) == 1 else None, coverage)
-    predictions = streamed(specs, [kernel.count for kernel in kernels], predictions, on, rate_b_per_s=rate_b_per_s)
+    counts = [kernel.count for kernel in kernels]
+    predictions = streamed(specs, counts, predictions, on, rate_b_per_s=rate_b_per_s)
+    predictions = in_steady_state(specs, predictions, counts, on)
     return compose(kernels, predictions, launch_s=launch_s)

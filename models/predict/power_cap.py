@@ -166,6 +166,10 @@ def rows_under(
     return answers
 
 
+_BURSTS = ("", "torch", "triton", "cutlass")
+"""Libraries, or beginnings of their names, whose kernels are timed for milliseconds; no name is PyTorch's. Engines' are timed in
+long loops, at the limit where that binds."""
+
 _SHORT_FORMATS = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "mxfp4", "nvfp4", "int4"})
 _DEMAND_OF_PEAK = 2.5
 """Power that follows the clock of a board whose matrix units run at their peak, over what its limit leaves for it. Kernels are
@@ -177,11 +181,14 @@ def in_steady_state(
 ) -> list[Prediction]:
     """Predictions of kernels that run over and over as parts of one program, `calls` times each a run.
 
-    A board that would draw more than its limit over the whole program lowers its clock, for all kernels alike. Kernels of known
-    power stay as they are where it would not.
+    A board that would draw more than its limit over the whole program lowers its clock, for all kernels alike. Kernels stay
+    as they are where it would not, and those whose power or bounds are unknown.
     """
     limit_w = device.fact("tdp_w")
-    busy = [(i, each, each.power_w) for i, each in enumerate(predictions) if each.power_w is not None]
+    busy = [
+        (i, each, each.power_w) for i, each in enumerate(predictions)
+        if each.power_w is not None and "compute" in each.breakdown
+    ]  # fmt: skip
     if device.kind != "gpu" or limit_w is None or not busy:
         return list(predictions)
     static_w = Board.of(device).static_w
@@ -204,8 +211,9 @@ def in_steady_state(
 
 
 def _share_of_matrix_peak(spec: KernelSpec, prediction: Prediction) -> float:
-    """Arithmetic of matrix units in short formats over their peak; 0 of what other units compute."""
-    if get_family(spec.family).unit != "matrix" or spec.dtype not in _SHORT_FORMATS:
+    """Arithmetic of matrix units in short formats over their peak; 0 of what other units compute and engines run."""
+    is_burst = spec.impl.split("-")[0] in _BURSTS
+    if not is_burst or get_family(spec.family).unit != "matrix" or spec.dtype not in _SHORT_FORMATS:
         return 0.0
     return prediction.breakdown["compute"] / prediction.latency_s.value
 
