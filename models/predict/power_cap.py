@@ -167,7 +167,7 @@ def rows_under(
 
 
 _BURSTS = ("", "torch", "triton", "cutlass")
-"""Libraries, or beginnings of their names, whose kernels are timed for milliseconds; none is PyTorch. Those of engines are timed
+"""Libraries, or beginnings of their names, whose kernels are timed for milliseconds; none is PyTorch. Those of engines run
 in long loops, at the limit where that binds."""
 
 _SHORT_FORMATS = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "mxfp4", "nvfp4", "int4"})
