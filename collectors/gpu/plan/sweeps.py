@@ -234,7 +234,9 @@ def _plain(family: str, share: float, rows: tuple[int, int], cols: tuple[int, in
 # -- families of steps, tokens and rows -------------------------------------------------------------------------------
 
 
-def _own(family: str, share: float, ranges: Mapping[str, tuple[int, int]], dtypes: Mapping[str, float]) -> GpuSweep:
+def _of_family(
+    family: str, share: float, ranges: Mapping[str, tuple[int, int]], dtypes: Mapping[str, float]
+) -> GpuSweep:
     """A sweep whose shapes the family itself makes sensible, in every variant."""
     known = get_family(family)
     settings = [
@@ -256,7 +258,7 @@ def _latent_attention() -> GpuSweep:
         "batch": (1, 128), "heads": (4, 128), "q_len": (1, 8192), "kv_len": (16, 32768), "hidden": (1024, 8192),
         "query_rank": (256, 2048), "kv_rank": (128, 512), "nope_dim": (32, 128), "rope_dim": (16, 64), "value_dim": (32, 128),
     }  # fmt: skip
-    sweep = _own("latent_attention", 0.03, ranges, {"bf16": 2.0, "fp16": 1.0})
+    sweep = _of_family("latent_attention", 0.03, ranges, {"bf16": 2.0, "fp16": 1.0})
 
     def shape(sizes: Sizes, setting: Setting, _u: float) -> Sizes:
         """Models have widths in multiples of eight; half of the shapes decode."""
@@ -299,17 +301,17 @@ SWEEPS: Mapping[str, GpuSweep] = MappingProxyType({
         _plain("softmax", 0.05, _WIDE, (2, 2**18)),
         _plain("reduction", 0.04, _WIDE, (2, 2**18)),
         _plain("copy", 0.03, _WIDE, _WIDE),
-        _own("embedding", 0.03, {"tokens": (1, 65536), "vocabulary": (128, 2**18), "cols": (8, 8192)}, _FLOATS),
-        _own("cross_entropy", 0.03, {"rows": (1, 32768), "cols": (2, 2**18)}, _FLOATS),
-        _own("optimizer", 0.03, {"tensors": (1, 512), "elements": (16, 2**26)}, {"fp32": 2.0, "bf16": 1.0}),
-        _own("rope", 0.03, {"tokens": (1, 65536), "heads": (1, 128), "head_dim": (32, 256)}, _FLOATS),
-        _own("quantize", 0.02, {"rows": (1, 65536), "cols": (32, 65536)}, {"fp8": 1.0}),
-        _own(
+        _of_family("embedding", 0.03, {"tokens": (1, 65536), "vocabulary": (128, 2**18), "cols": (8, 8192)}, _FLOATS),
+        _of_family("cross_entropy", 0.03, {"rows": (1, 32768), "cols": (2, 2**18)}, _FLOATS),
+        _of_family("optimizer", 0.03, {"tensors": (1, 512), "elements": (16, 2**26)}, {"fp32": 2.0, "bf16": 1.0}),
+        _of_family("rope", 0.03, {"tokens": (1, 65536), "heads": (1, 128), "head_dim": (32, 256)}, _FLOATS),
+        _of_family("quantize", 0.02, {"rows": (1, 65536), "cols": (32, 65536)}, {"fp8": 1.0}),
+        _of_family(
             "causal_conv1d", 0.02, {"batch": (1, 256), "q_len": (1, 16384), "channels": (32, 16384), "width": (2, 4)}, _FLOATS,
         ),
         _latent_attention(),
         # Position by position, as a reference does it: longer prompts are captured as thousands of kernels.
-        _own(
+        _of_family(
             "linear_attention", 0.01,
             {"batch": (1, 256), "q_len": (1, 8), "heads": (1, 128), "key_heads": (1, 32), "key_dim": (32, 256),
              "value_dim": (32, 256)},
