@@ -90,14 +90,13 @@ Alone = tuple[float, float]
 
 EAGER: dict[str, Callable[[KernelSpec], int]] = {
     "causal_conv1d": lambda spec: 3,
-    "embedding": lambda spec: 1,
     "latent_attention": lambda spec: 9 if spec.variant == "prefill" else 8,
     "linear_attention": lambda spec: 6 * spec["q_len"],
     "quantize": lambda spec: 3 if spec.variant == "scale" else 2,
     "rope": lambda spec: 5,
 }
-"""Launches of families' own calls, which ran in the pairs: predicted are those of engines, which fuse more. Operators that are no
-views, as torch's dispatcher counts them, attention as one."""
+"""Launches of families' own calls, which ran in the pairs: predicted are those of engines, which fuse more. They are operators
+that are no views, as torch's dispatcher counts them, attention as one."""
 
 
 def eager_launches(spec: KernelSpec) -> float:

@@ -102,9 +102,10 @@ class StreamLaw(MeasuredLaw):
 
 
 _EAGER: Mapping[str, Callable[[KernelSpec], float]] = MappingProxyType({
-    # The mask is written before: two constants and their choice.
+    # The mask is written before, from a constant.
     "attention": lambda spec: 3 if spec["window"] else 1,
-    # Tensor cores want channels last: the images are brought there and back (cuDNN, "Tensor Core Operations").
+    # Tensor cores want channels last: images are transposed to that and back (NVIDIA Convolutional Layers User's Guide, "Tensor
+    # Layouts In Memory: NCHW vs NHWC").
     "conv2d": lambda spec: 1 if spec.dtype == "fp32" else 3,
     # Of each expert its rows, two products, the gate's activation, its product with the other half, and the sum.
     "moe": lambda spec: 1 + 6 * float(np.max(touched_experts(View.of(spec)))),
@@ -122,7 +123,8 @@ def launches_of(spec: KernelSpec) -> float:
         return family.launches(View.of(spec))
     if spec.impl not in ("", "torch"):
         return _GROUPED if spec.family == "moe" else 1
-    return _EAGER.get(spec.family, lambda spec: 1)(spec)
+    count = _EAGER.get(spec.family)
+    return count(spec) if count else 1
 
 
 def memory_want(footprint_b: Any, b_per_s: Any, device: Device) -> Any:
