@@ -93,12 +93,12 @@ class StreamLaw(MeasuredLaw):
 
     def log_slowdown(self, own_s: Any, launches: Any, other_s: Any, other_launches: Any) -> Any:
         """Ln of how many times as long a kernel takes, by seconds alone and launches of it and of its neighbour."""
-        own, other = np.divide(own_s, launches) + self.idle_s, np.divide(other_s, other_launches) + self.idle_s
-        ratio = other / own
+        neighbour_s = np.divide(other_s, other_launches) + self.idle_s
+        ratio = neighbour_s / (np.divide(own_s, launches) + self.idle_s)
         of_longer = np.where(ratio > 1, other_launches, launches)
         during = 1 + self.passed * (np.maximum(ratio, 1 / ratio) - 1) / of_longer
         wait = np.where(ratio > 1, ratio / during, ratio * during)
-        return np.log1p(wait * (1 - self.idle_s / other))
+        return np.log1p(wait * (1 - self.idle_s / neighbour_s))
 
 
 _EAGER: Mapping[str, Callable[[KernelSpec], float]] = MappingProxyType({
