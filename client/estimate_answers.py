@@ -159,14 +159,17 @@ class KernelBesideOthers(msgspec.Struct, frozen=True):
     kernel: Annotated[str, Meta(description="The kernel in words")]
     alone: Annotated[Prediction, Meta(description="What it costs alone")]
     slowdown: Annotated[
-        Interval | None, Meta(description="Time of a run over that alone; null on a GPU, where only bounds are known")
+        Interval | None, Meta(description="Time of a run over that alone; null where only bounds are known")
     ]
     latency_s: Annotated[Interval | None, Meta(description="Seconds of a run beside the others; null likewise")]
     shortest_s: Annotated[
-        float, Meta(description="Least seconds of a run: lower end of the interval, or of a GPU's kernel alone")
+        float, Meta(description="Least seconds of a run: lower end of the interval, or of the kernel alone")
     ]
     longest_s: Annotated[
-        float, Meta(description="Most seconds of a run: upper end of the interval, or on a GPU of all in turn")
+        float,
+        Meta(
+            description="Most seconds of a run: upper end of the interval, or with a run of every other for each launch"
+        ),
     ]
 
 
@@ -175,7 +178,7 @@ class Colocation(msgspec.Struct, frozen=True):
 
     device: DeviceName
     coverage: Coverage
-    method: Annotated[str, Meta(description="law, or bounds where no kernels were measured beside each other")]
+    method: Annotated[str, Meta(description="law, or bounds of more than two kernels on a GPU")]
     source: Annotated[str | None, Meta(description="Where the law's numbers are from; null for bounds")]
     all_shortest_s: Annotated[
         float, Meta(description="Least seconds until one run of each has ended, where all start together")

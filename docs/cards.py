@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from kernelcast.datasets.records.kernel_pairs import PAIRS_DIR, read_pairs
+from kernelcast.datasets.records.kernel_pairs import GPU_PAIRS, PAIRS_DIR, read_pairs
 from kernelcast.datasets.records.mlir_modules import PROGRAMS_DIR, RUN_SCHEMA, read_packed
 from kernelcast.datasets.shipped import (
     HISTORY_DIR,
@@ -270,12 +270,30 @@ PAIR_GAPS = (
     "Calls of at most 30 ms and operands of at most 40 MB; products in fp32 only; one thread each; pairs, and no more kernels.",
     "No power or energy: the machine shows no sensor.",
 )
-PAIR_CARD = "pairs.md"
+
+GPU_PAIRS_WHAT = """
+How much longer kernels of seventeen families take beside each other on an NVIDIA H200: two CUDA streams of one process, on each
+a graph of calls of one kernel that is replayed without a pause; PyTorch, hot caches. Two of three pairs have two kernels of
+20 µs or more, by a guess. `a_slowdown` is the time of a call of `a` beside `b` over that alone in the same cycle, `a_error` the
+standard error of its logarithm (docs/neighbours.md). The law of GPUs is fitted to them.
+"""
+
+GPU_PAIR_GAPS = (
+    "One board, two minutes, one process: processes that take turns are not in it, nor more than two kernels.",
+    "Calls of at most 5 ms and operands of at most 2 GB.",
+    "What engines fuse (latent and linear attention, rotary positions, quantisation) ran as eager PyTorch, in many launches.",
+    "Slots are too short for a power limit to act on two kernels in full.",
+)
+PAIR_CARDS = {
+    "pairs.md": (PAIRS_DIR / "pairs.parquet", "Pairs of kernels on two Zen 3 cores", PAIRS, PAIR_GAPS),
+    "h200-pairs.md": (GPU_PAIRS, "Pairs of kernels on two streams of an NVIDIA H200", GPU_PAIRS_WHAT, GPU_PAIR_GAPS),
+}
 
 
-def pair_card() -> str:
-    """The text of the card of the measured pairs."""
-    rows, facts = read_pairs()
+def pair_card(name: str) -> str:
+    """The text of a card of measured pairs."""
+    path, title, what, gaps = PAIR_CARDS[name]
+    rows, facts = read_pairs(path)
     good = [row for row in rows if row.status == "ok"]
     slower = defaultdict(list)
     for row in good:
@@ -289,23 +307,25 @@ def pair_card() -> str:
     kernels = {spec for row in good for spec in (row.a, row.b)}
     middle, high = (100 * float(np.percentile(errors, share)) for share in (50, 90))
     devices = ", ".join(sorted({row.device for row in rows}))
+    others = "hold a kernel of long calls, or ended too seldom" if path == GPU_PAIRS else "hold a kernel of long calls"
     counts = (
-        f"{len(rows)} pairs on {devices}, {len(good)} of them with times, of {len(kernels)} kernels; the others hold a "
-        f"kernel of long calls. Standard error of a slowdown: median {middle:.1f} %, nine in ten below {high:.1f} %."
+        f"{len(rows)} pairs on {devices}, {len(good)} of them with times, of {len(kernels)} kernels; the others {others}. "
+        f"Standard error of a slowdown: median {middle:.1f} %, nine in ten below {high:.1f} %."
     )
     where = [
-        f"* {block}: {fact['utc']}, {fact['cpu_model']}, {fact['cores']} cores, torch {fact['versions']['torch']}, "
-        f"seed {fact['seed']}"
+        f"* {block}: {fact['utc']}, {fact['gpu']['name'] if 'gpu' in fact else fact['cpu_model']}, "
+        f"{fact['cores']} cores, torch {fact['versions']['torch']}, seed {fact['seed']}"
         for block, fact in sorted(facts.items())
     ]
-    parts = ["# Pairs of kernels on two Zen 3 cores", PAIRS.strip(), "## What", counts, "## Slowdowns", "\n".join(table),
-             "## Where and how", "\n".join(where), "## Known gaps", "\n".join(f"* {gap}" for gap in PAIR_GAPS), "## Licence",
+    parts = [f"# {title}", what.strip(), "## What", counts, "## Slowdowns", "\n".join(table),
+             "## Where and how", "\n".join(where), "## Known gaps", "\n".join(f"* {gap}" for gap in gaps), "## Licence",
              LICENCE]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
 
 if __name__ == "__main__":
-    (PAIRS_DIR / PAIR_CARD).write_text(pair_card(), encoding="utf-8")
+    for pair_name in PAIR_CARDS:
+        (PAIRS_DIR / pair_name).write_text(pair_card(pair_name), encoding="utf-8")
     (PROGRAMS_DIR / MODULE_CARD).write_text(module_card(), encoding="utf-8")
     for file_name, place in FOLDERS.items():
         (place / file_name).write_text(card(file_name), encoding="utf-8")

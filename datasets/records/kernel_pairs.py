@@ -61,7 +61,10 @@ class PairRow:
 
 
 PAIRS_DIR = Path(__file__).parents[1] / "data" / "pairs"
-"""The measured pairs that come with kernelcast: `pairs.parquet`."""
+"""The measured pairs that come with kernelcast: of a CPU in `pairs.parquet`."""
+
+GPU_PAIRS = PAIRS_DIR / "h200-pairs.parquet"
+"""Those of a GPU, on two streams."""
 
 _TEXT = ("a", "b", "device", "status", "message", "measured_at")
 _NUMBERS = ("a_alone_s", "b_alone_s", "a_slowdown", "b_slowdown", "a_error", "b_error")

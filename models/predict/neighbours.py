@@ -9,17 +9,26 @@ memory, it wants of the memory
 and beside others a kernel takes exp(a n N) times as long as alone, with N the sum of the others' n. The number a is fitted to
 pairs that were measured on one CPU (`neighbours.yaml`). Errors, other forms and where it fails: decision 018, neighbours.
 
-On a GPU nothing was measured: an answer is between the kernel alone and all kernels in turn.
+On a GPU two kernels on two streams of one process take turns, launch by launch: a call of k launches that takes t alone has
+launches of d = t / k. While the longer launch runs, n of the shorter get on the device,
+
+    n = 1 + p (D / d - 1) / K
+
+with capitals for the kernel of the longer launches: one after it, and others where its last blocks leave room. Of each launch i
+seconds leave the device to others, so that D and d are taken longer by i than they are. The call of the shorter launches takes
+1 + (D - i) / (n d) times as long as alone, the other 1 + n (d - i) / D times.
+The numbers p and i are fitted to pairs that were measured on one GPU. Of more kernels there are bounds only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,37 +36,95 @@ import yaml
 
 from ...features.device import Device
 from ...features.errors import SpecError
+from ...features.families.moe import touched_experts
 from ...features.kernel import KernelSpec, View, get_family
 from .prediction import Interval, Prediction
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourLaw:
-    """The numbers of the law, fitted to pairs of one-thread kernels on one CPU.
+class MeasuredLaw:
+    """What laws of neighbours have in common.
 
     Attributes:
-        device: Catalogue name of that CPU.
+        device: Catalogue name of the device whose pairs the numbers are fitted to.
         source: Where the numbers are from.
-        strength: a, ln of the slowdown of two kernels that want all of the memory.
         least_error: Deviation of ln of the slowdown where it is none.
         error: What is added to it for each unit of ln of the slowdown.
-        elsewhere: How many times as large the deviation is taken on other CPUs, or with more threads or neighbours.
+        elsewhere: How many times as large the deviation is taken on other devices, or beyond what was measured on this one.
     """
 
     device: str
     source: str
-    strength: float
     least_error: float
     error: float
     elsewhere: float
+
+    def deviation(self, log_slowdown: Any) -> Any:
+        """Standard deviation of ln of a slowdown."""
+        return self.least_error + self.error * log_slowdown
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourLaw(MeasuredLaw):
+    """The law of CPUs, by pairs of one-thread kernels.
+
+    Attributes:
+        strength: a, ln of the slowdown of two kernels that want all of the memory.
+    """
+
+    strength: float
 
     def log_slowdown(self, want: Any, others: Any) -> Any:
         """Ln of how many times as long a kernel takes, by its n and the sum of its neighbours'."""
         return self.strength * want * others
 
-    def deviation(self, want: Any, others: Any) -> Any:
-        """Standard deviation of `log_slowdown`."""
-        return self.least_error + self.error * self.log_slowdown(want, others)
+
+@dataclass(frozen=True, slots=True)
+class StreamLaw(MeasuredLaw):
+    """The law of GPUs, by pairs of kernels on two streams.
+
+    Attributes:
+        passed: p, how many launches get on the device during one that is longer by the length of one.
+        idle_s: i, seconds of each launch that leave the device to others.
+    """
+
+    passed: float
+    idle_s: float
+
+    def log_slowdown(self, own_s: Any, launches: Any, other_s: Any, other_launches: Any) -> Any:
+        """Ln of how many times as long a kernel takes, by seconds alone and launches of it and of its neighbour."""
+        neighbour_s = np.divide(other_s, other_launches) + self.idle_s
+        ratio = neighbour_s / (np.divide(own_s, launches) + self.idle_s)
+        of_longer = np.where(ratio > 1, other_launches, launches)
+        during = 1 + self.passed * (np.maximum(ratio, 1 / ratio) - 1) / of_longer
+        wait = np.where(ratio > 1, ratio / during, ratio * during)
+        return np.log1p(wait * (1 - self.idle_s / neighbour_s))
+
+
+_EAGER: Mapping[str, Callable[[KernelSpec], float]] = MappingProxyType({
+    # The mask is written before, from a constant.
+    "attention": lambda spec: 3 if spec["window"] else 1,
+    # Tensor cores want channels last: images are transposed to that and back (NVIDIA Convolutional Layers User's Guide, "Tensor
+    # Layouts In Memory: NCHW vs NHWC").
+    "conv2d": lambda spec: 1 if spec.dtype == "fp32" else 3,
+    # Of each expert its rows, two products, the gate's activation, its product with the other half, and the sum.
+    "moe": lambda spec: 1 + 6 * float(np.max(touched_experts(View.of(spec)))),
+})  # fmt: skip
+"""Launches of a call of eager PyTorch where they are not one: operators of the families' own calls (torch 2.13)."""
+
+_GROUPED = 7
+"""Of experts in one product: rows, two products, an activation, its product, zeros and the sum (`collectors.gpu.runners`)."""
+
+
+def launches_of(spec: KernelSpec) -> float:
+    """Launches of a call whose time is predicted: of families that engines alone have run on a GPU, those of engines."""
+    family = get_family(spec.family)
+    if family.launches is not None:
+        return family.launches(View.of(spec))
+    if spec.impl not in ("", "torch"):
+        return _GROUPED if spec.family == "moe" else 1
+    count = _EAGER.get(spec.family)
+    return count(spec) if count else 1
 
 
 def memory_want(footprint_b: Any, b_per_s: Any, device: Device) -> Any:
@@ -68,9 +135,19 @@ def memory_want(footprint_b: Any, b_per_s: Any, device: Device) -> Any:
 
 @cache
 def law() -> NeighbourLaw:
-    """The law as it ships."""
+    """The law of CPUs as it ships."""
+    return NeighbourLaw(**_numbers()["cpu"])
+
+
+@cache
+def stream_law() -> StreamLaw:
+    """The law of GPUs as it ships."""
+    return StreamLaw(**_numbers()["gpu"])
+
+
+def _numbers() -> Mapping[str, Any]:
     raw: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-    return NeighbourLaw(**raw)
+    return raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +157,10 @@ class BesideOthers:
     Attributes:
         spec: The kernel.
         alone: What it costs alone.
-        slowdown: Time of a run over that alone; None on a GPU, where only bounds are known.
+        slowdown: Time of a run over that alone; None where only bounds are known.
         latency_s: Time of a run in seconds; None likewise.
         shortest_s: Least time of a run in seconds: the lower end of the interval, or of it alone.
-        longest_s: Longest time: the upper end, or of all kernels in turn.
+        longest_s: Longest time: the upper end, or with a run of every other kernel for each launch.
     """
 
     spec: KernelSpec
@@ -102,7 +179,7 @@ class Colocation:
         device: Catalogue name of the device.
         kernels: Each of them, in the order of the question.
         coverage: Share of cases the intervals are built to contain.
-        method: `law`, or `bounds` where nothing was measured.
+        method: `law`, or `bounds` of more than two kernels on a GPU.
         source: Where the law's numbers are from; None for bounds.
         all_shortest_s: Least time in seconds until one run of each has ended, where all start together.
         all_longest_s: Longest time likewise.
@@ -120,9 +197,10 @@ class Colocation:
 
 
 _BOUNDS = (
-    "no kernels were measured beside each other on a GPU: each takes at least its time alone, and at most that of one run of "
-    "all in turn"
+    "pairs of kernels were measured on a GPU, not more: each takes at least its time alone, and at most about that and, for "
+    "each of its launches, a run of every other"
 )
+_STREAMS = "kernels on streams of one process; processes that take turns share otherwise"
 
 
 def check_fit(specs: Sequence[KernelSpec], device: Device) -> None:
@@ -180,21 +258,52 @@ def beside_each_other(specs: Sequence[KernelSpec], alone: Sequence[Prediction], 
     if len(specs) < 2:
         raise SpecError("a kernel by itself has no neighbour; give at least two kernels", field="beside")
     check_fit(specs, device)
-    kernels, notes = _within_bounds(specs, alone) if device.kind == "gpu" else _by_law(specs, alone, device)
-    at_once = device.kind != "gpu"
+    if device.kind != "gpu":
+        kernels, notes = _by_law(specs, alone, device)
+        ends = max(item.shortest_s for item in kernels), max(item.longest_s for item in kernels)
+        source: str | None = law().source
+    else:
+        in_pairs = len(specs) == 2
+        kernels, notes = _on_streams(specs, alone, device) if in_pairs else _within_bounds(specs, alone)
+        ends = max(item.latency_s.lower for item in alone), sum(item.latency_s.upper for item in alone)
+        source = stream_law().source if in_pairs else None
     return Colocation(
-        device=device.name, kernels=tuple(kernels), coverage=alone[0].coverage, method="law" if at_once else "bounds",
-        source=law().source if at_once else None, all_shortest_s=max(item.shortest_s for item in kernels),
-        all_longest_s=max(item.longest_s for item in kernels), notes=tuple(notes),
+        device=device.name, kernels=tuple(kernels), coverage=alone[0].coverage, method="law" if source else "bounds",
+        source=source, all_shortest_s=ends[0], all_longest_s=ends[1], notes=tuple(notes),
     )  # fmt: skip
 
 
 def _within_bounds(specs: Sequence[KernelSpec], alone: Sequence[Prediction]) -> tuple[list[BesideOthers], list[str]]:
-    longest_s = sum(item.latency_s.upper for item in alone)
+    uppers = [item.latency_s.upper for item in alone]
+    kernels = []
+    for spec, item, upper in zip(specs, alone, uppers, strict=True):
+        longest_s = upper + launches_of(spec) * (sum(uppers) - upper)
+        kernels.append(BesideOthers(spec, item, None, None, item.latency_s.lower, longest_s))
+    return kernels, [_BOUNDS, _STREAMS]
+
+
+def _on_streams(
+    specs: Sequence[KernelSpec], alone: Sequence[Prediction], device: Device
+) -> tuple[list[BesideOthers], list[str]]:
+    numbers = stream_law()
+    seconds = np.array([item.latency_s.value for item in alone])
+    launches = np.array([launches_of(spec) for spec in specs])
+    logs = numbers.log_slowdown(seconds, launches, seconds[::-1], launches[::-1])
+    below, above = np.log([[item.latency_s.value / item.latency_s.lower, item.latency_s.upper / item.latency_s.value]
+                           for item in alone]).T  # fmt: skip
+    # A slowdown of s follows the ratio of both times with the exponent 1 - 1 / s.
+    ends = -np.expm1(-logs) * np.hypot([below[::-1], above[::-1]], [above, below])
+    notes = [_STREAMS]
+    if is_elsewhere := device.name != numbers.device:
+        notes.insert(0, _elsewhere(numbers, device))
     return [
-        BesideOthers(spec, item, None, None, item.latency_s.lower, longest_s)
-        for spec, item in zip(specs, alone, strict=True)
-    ], [_BOUNDS]
+        _slowed(spec, item, numbers, log, is_elsewhere, end)
+        for spec, item, log, end in zip(specs, alone, logs.tolist(), ends.T.tolist(), strict=True)
+    ], notes
+
+
+def _elsewhere(numbers: MeasuredLaw, device: Device) -> str:
+    return f"pairs were measured on {numbers.device} only, never on {device.name}: intervals are wider"
 
 
 def _by_law(
@@ -205,20 +314,29 @@ def _by_law(
     wants = memory_want([_footprint_b(spec) for spec in specs], rates, device).tolist()
     notes = []
     if device.name != numbers.device:
-        notes.append(f"pairs were measured on {numbers.device} only, never on {device.name}: intervals are wider")
+        notes.append(_elsewhere(numbers, device))
     if len(specs) > 2 or any(spec.threads != 1 for spec in specs):
         notes.append("pairs of one thread each were measured, not more kernels or threads: intervals are wider")
-    width = NormalDist().inv_cdf((1 + alone[0].coverage) / 2) * (numbers.elsewhere if notes else 1.0)
-    kernels = []
-    for spec, item, want in zip(specs, alone, wants, strict=True):
-        others = sum(wants) - want
-        log_slowdown, half = numbers.log_slowdown(want, others), width * numbers.deviation(want, others)
-        value = math.exp(log_slowdown)
-        slowdown = Interval(value, max(1.0, value * math.exp(-half)), value * math.exp(half))
-        time = item.latency_s
-        down = math.hypot(math.log(time.value / time.lower), math.log(value / slowdown.lower))
-        up = math.hypot(math.log(time.upper / time.value), half)
-        beside_s = time.value * value
-        latency_s = Interval(beside_s, beside_s * math.exp(-down), beside_s * math.exp(up))
-        kernels.append(BesideOthers(spec, item, slowdown, latency_s, latency_s.lower, latency_s.upper))
-    return kernels, notes
+    logs = [numbers.log_slowdown(want, sum(wants) - want) for want in wants]
+    return [
+        _slowed(spec, item, numbers, log, bool(notes)) for spec, item, log in zip(specs, alone, logs, strict=True)
+    ], notes
+
+
+def _slowed(
+    spec: KernelSpec, item: Prediction, numbers: MeasuredLaw, log_slowdown: float, is_elsewhere: bool,
+    ends: Sequence[float] = (0.0, 0.0),
+) -> BesideOthers:  # fmt: skip
+    """The kernel with its slowdown: the interval of its time is that of it alone, widened by the error of the law.
+
+    `ends` is how far below and above in ln the slowdown may be since times alone are uncertain.
+    """
+    width = NormalDist().inv_cdf((1 + item.coverage) / 2) * (numbers.elsewhere if is_elsewhere else 1.0)
+    value, half = math.exp(log_slowdown), width * numbers.deviation(log_slowdown)
+    below, above = (math.hypot(half, end) for end in ends)
+    slowdown = Interval(value, max(1.0, value * math.exp(-below)), value * math.exp(above))
+    time, beside_s = item.latency_s, item.latency_s.value * value
+    down = math.hypot(math.log(time.value / time.lower), math.log(value / slowdown.lower))
+    up = math.hypot(math.log(time.upper / time.value), above)
+    latency_s = Interval(beside_s, beside_s * math.exp(-down), beside_s * math.exp(up))
+    return BesideOthers(spec, item, slowdown, latency_s, latency_s.lower, latency_s.upper)

@@ -41,9 +41,13 @@ def test_kernels_beside_each_other_are_as_the_library_says(client: Client) -> No
     assert (result["method"], result["notes"]) == ("law", [])
 
 
-def test_a_gpu_is_answered_by_bounds(client: Client) -> None:
+def test_a_gpu_is_answered_by_a_law_and_of_more_than_two_kernels_by_bounds(client: Client) -> None:
     kernels = [{name: value for name, value in kernel.items() if name != "threads"} for kernel in (COPY, GEMM)]
-    result = client.request("POST", PATH, json={"device": "h100-sxm", "kernels": kernels}).json()
+    two = client.request("POST", PATH, json={"device": "h100-sxm", "kernels": kernels}).json()
+    assert two["method"] == "law"
+    assert [item["slowdown"]["value"] > 1 for item in two["kernels"]] == [True, True]
+    result = client.request("POST", PATH, json={"device": "h100-sxm", "kernels": [*kernels, kernels[0]]}).json()
+    client.validator("Colocation").validate(result)
     assert (result["method"], result["source"]) == ("bounds", None)
     assert result["kernels"][0]["slowdown"] is result["kernels"][0]["latency_s"] is None
     assert result["kernels"][0]["shortest_s"] < result["kernels"][0]["longest_s"]

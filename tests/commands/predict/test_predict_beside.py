@@ -19,17 +19,14 @@ def test_a_person_reads_how_much_slower_both_are(run):
     assert "law: " in done.out
 
 
-def test_a_program_reads_json_and_a_gpu_has_bounds(run):
-    done = run(
-        "predict", "copy", "2048x2048", "fp32", "--device", "h100-sxm", "--beside", "gemm 512x512x512 bf16", "--json"
-    )
-    result = json.loads(done.out)
-    assert result["method"] == "bounds"
+def test_a_program_reads_json_and_a_gpu_has_a_law_of_two_kernels_and_bounds_of_more(run):
+    copy = ("predict", "copy", "2048x2048", "fp32", "--device", "h100-sxm", "--beside", "gemm 512x512x512 bf16")
+    result = json.loads(run(*copy, "--json").out)
+    assert result["method"] == "law"
     assert len(result["kernels"]) == 2
-    assert (
-        "unknown"
-        in run("predict", "copy", "2048x2048", "fp32", "--device", "h100-sxm", "--beside", "gemm 64x64x64 bf16").out
-    )
+    more = run(*copy, "--beside", "gemm 64x64x64 bf16")
+    assert "unknown" in more.out
+    assert "bounds" in more.out
 
 
 @pytest.mark.parametrize(

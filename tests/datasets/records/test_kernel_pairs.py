@@ -1,4 +1,4 @@
-"""The pairs that ship, and the law's error on them."""
+"""The pairs that ship, and the laws' errors on them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kernelcast.datasets.records.kernel_pairs import read_pairs, write_pairs
+from kernelcast.datasets.records.kernel_pairs import GPU_PAIRS, read_pairs, write_pairs
 from kernelcast.datasets.store.errors import StoreError
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec, View, get_family
-from kernelcast.models.predict.neighbours import law, memory_want
+from kernelcast.models.predict.neighbours import launches_of, law, memory_want, stream_law
 
 
 def want(spec: KernelSpec, seconds: float | None, device: str) -> float:
@@ -38,6 +38,33 @@ def test_the_law_errs_by_less_than_eight_percent_on_them_and_less_than_no_law() 
     errors = np.abs(np.exp(law().log_slowdown(a, b)) / measured - 1)
     assert errors.mean() < 0.08
     assert errors.mean() < np.abs(1 / measured - 1).mean()
+
+
+def test_the_pairs_of_a_gpu_are_of_the_device_of_its_law() -> None:
+    rows, facts = read_pairs(GPU_PAIRS)
+    good = [row for row in rows if row.status == "ok"]
+    assert {row.device for row in rows} == {stream_law().device}
+    assert len({row.key for row in rows}) == len(rows) == 76
+    assert all(facts[block]["gpu"]["name"] == "NVIDIA H200" for block in facts)
+    assert str(len(good)) in stream_law().source
+
+
+def test_the_law_of_streams_errs_by_less_than_no_law_and_turns_and_its_intervals_hold() -> None:
+    # Launches of these families' calls are those that ran; of others, that engines fuse, the benchmark knows them.
+    good = [
+        row for row in read_pairs(GPU_PAIRS)[0]
+        if row.status == "ok" and not any(get_family(spec.family).launches for spec in (row.a, row.b))
+    ]  # fmt: skip
+    a_s, b_s = (np.array([getattr(row, name) for row in good], dtype=float) for name in ("a_alone_s", "b_alone_s"))
+    a_n, b_n = np.array([[launches_of(row.a), launches_of(row.b)] for row in good]).T
+    logs = np.stack([stream_law().log_slowdown(a_s, a_n, b_s, b_n), stream_law().log_slowdown(b_s, b_n, a_s, a_n)])
+    measured = np.log(np.array([[row.a_slowdown, row.b_slowdown] for row in good]).T)
+    errors = np.abs(logs - measured)
+    assert len(good) == 27
+    assert np.median(np.abs(np.expm1(logs - measured))) < 0.15
+    turns = np.log1p(np.stack([b_s / a_s, a_s / b_s]))
+    assert errors.mean() < 0.6 * min(np.abs(turns - measured).mean(), measured.mean())
+    assert 0.8 < (errors <= 1.645 * stream_law().deviation(logs)).mean() < 0.97
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:

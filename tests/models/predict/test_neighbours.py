@@ -1,4 +1,4 @@
-"""Kernels beside each other: the law's shape, bounds on a GPU, and what does not fit."""
+"""Kernels beside each other: the laws' shape, bounds of many on a GPU, and what does not fit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
-from kernelcast.models.predict.neighbours import Colocation, beside_each_other, check_fit, law, memory_want
+from kernelcast.models.predict.neighbours import (
+    Colocation,
+    beside_each_other,
+    check_fit,
+    launches_of,
+    law,
+    memory_want,
+    stream_law,
+)
 
-CPU, GPU = "amd-epyc-7003-vm-2c", "nvidia-h100-sxm-80gb"
+CPU, GPU, H200 = "amd-epyc-7003-vm-2c", "nvidia-h100-sxm-80gb", "nvidia-h200-sxm-141gb"
 LARGE = KernelSpec.of("copy", "fp32", rows=2048, cols=2048, threads=1)
 SMALL = KernelSpec.of("softmax", "fp32", rows=16, cols=64, threads=1)
 
@@ -76,16 +84,71 @@ def test_other_cpus_threads_and_numbers_of_kernels_are_said_and_have_wider_inter
     assert more.kernels[0].slowdown.value > other.slowdown.value  # type: ignore[union-attr]
 
 
-def test_a_gpu_has_bounds_and_says_so() -> None:
-    plain = [KernelSpec.of("copy", "fp32", rows=2048, cols=2048), KernelSpec.of("gemm", "bf16", m=512, n=512, k=512)]
-    result = beside(GPU, *plain)
-    first, second = result.kernels
+COPY, GEMM = KernelSpec.of("copy", "fp32", rows=2048, cols=2048), KernelSpec.of("gemm", "bf16", m=512, n=512, k=512)
+
+
+def test_streams_take_turns_launch_by_launch() -> None:
+    numbers = stream_law()
+    assert catalogue().get(numbers.device).kind == "gpu"
+    # Long launches of one length: each waits for one of the other's.
+    assert numbers.log_slowdown(1.0, 1, 1.0, 1) == pytest.approx(np.log(2), abs=1e-4)
+    short, long = np.exp(numbers.log_slowdown(1e-4, 1, 1e-3, 1)), np.exp(numbers.log_slowdown(1e-3, 1, 1e-4, 1))
+    assert 1 < long < 2 < short < 11
+    # The device is shared: what one gets, the other lacks, but for the time in which neither fills it.
+    assert 1 <= 1 / short + 1 / long < 1.1
+    # A call of many launches waits for each of them.
+    assert numbers.log_slowdown(1e-3, 100, 1e-3, 1) > numbers.log_slowdown(1e-3, 1, 1e-3, 1) + 1
+    # It may wait for the last blocks of a long launch alone.
+    assert np.exp(numbers.log_slowdown(1e-5, 1, 1.0, 1)) < 2 + 1 / numbers.passed
+
+
+@pytest.mark.parametrize(
+    ("spec", "launches"),
+    [
+        (COPY, 1),
+        (KernelSpec.of("moe", "bf16", tokens=4096, hidden=64, inter=64, topk=2, experts=4), 25),
+        (KernelSpec.of("moe", "bf16", impl="torch-grouped", tokens=64, hidden=64, inter=64, topk=2, experts=4), 7),
+        (KernelSpec.of("rope", "fp32", tokens=16, heads=4, head_dim=64), 1),
+    ],
+)
+def test_launches_are_those_of_what_is_predicted(spec: KernelSpec, launches: int) -> None:
+    assert launches_of(spec) == pytest.approx(launches)
+
+
+def test_two_kernels_on_a_gpu_are_answered_by_a_law() -> None:
+    result, there = beside(H200, COPY, GEMM), beside(GPU, COPY, GEMM)
+    assert (result.method, result.source) == ("law", stream_law().source)
+    assert len(result.notes) == 1
+    assert "streams of one process" in result.notes[0]
+    assert H200 in there.notes[0]
+    for item in result.kernels:
+        assert item.slowdown is not None
+        assert item.latency_s is not None
+        assert 1 <= item.slowdown.lower <= item.slowdown.value < item.slowdown.upper
+        assert (item.shortest_s, item.longest_s) == (item.latency_s.lower, item.latency_s.upper)
+        assert item.latency_s.value == pytest.approx(item.alone.latency_s.value * item.slowdown.value)
+    # One run of each is over after one of both in turn.
+    assert result.all_longest_s == sum(item.alone.latency_s.upper for item in result.kernels)
+
+
+def test_intervals_hold_that_times_alone_are_uncertain() -> None:
+    certain = stream_law().deviation(np.log(beside(H200, COPY, GEMM).kernels[1].slowdown.value))  # type: ignore[union-attr]
+    slowdown = beside(H200, COPY, GEMM).kernels[1].slowdown
+    assert slowdown is not None
+    assert np.log(slowdown.upper / slowdown.value) > 1.645 * certain
+
+
+def test_more_kernels_on_a_gpu_have_bounds_and_say_so() -> None:
+    result = beside(GPU, COPY, GEMM, GEMM)
+    first, second, third = result.kernels
     assert (result.method, result.source) == ("bounds", None)
-    assert "no kernels were measured beside each other on a GPU" in result.notes[0]
+    assert "pairs of kernels were measured on a GPU, not more" in result.notes[0]
     assert first.slowdown is first.latency_s is None
     assert first.shortest_s == first.alone.latency_s.lower
-    assert first.longest_s == first.alone.latency_s.upper + second.alone.latency_s.upper == result.all_longest_s
-    assert result.all_shortest_s == max(first.shortest_s, second.shortest_s)
+    uppers = [item.alone.latency_s.upper for item in (first, second, third)]
+    assert first.longest_s == pytest.approx(sum(uppers))
+    assert result.all_longest_s == pytest.approx(sum(uppers))
+    assert result.all_shortest_s == max(item.shortest_s for item in result.kernels)
 
 
 @pytest.mark.parametrize(
