@@ -261,11 +261,10 @@ def judge(path: Path, device: str, model: Path | None) -> list[Judged]:
             run()
         (total,) = estimated.totals.values()
         assert total.latency_s is not None and total.bound_s is not None, total.unanswered  # noqa: PT018
-        kernels_s = total.kernels_s
+        kernels_s, energy_j = total.kernels_s, None if total.whole is None else total.whole.energy_j
         scale = kernels_s / total.latency_s.value
-        power_w = None if total.energy_j is None else total.energy_j.value / total.latency_s.value
         judged.append(Judged(
-            step, row["latency_s"], row["energy_j"], kernels_s, total.bound_s, None if power_w is None else power_w * kernels_s,
+            step, row["latency_s"], row["energy_j"], kernels_s, total.bound_s, None if energy_j is None else energy_j.value,
             total.latency_s.lower * scale <= row["latency_s"] <= total.latency_s.upper * scale,
             {part.name: part.latency_s for part in total.by_operator[:6]},
         ))  # fmt: skip
