@@ -121,7 +121,9 @@ def order_of_others(one: Judged, tasks: Sequence[Judged]) -> Floats:
         for knobs, loss in zip(_rows_of(each), np.log(each.measured_s / each.measured_s.min()), strict=True):
             logs.setdefault(knobs, []).append(float(loss))
     enough = max(1, len(others) // 2)
-    return np.array([np.mean(found) if len(found := logs.get(knobs, [])) >= enough else np.inf for knobs in _rows_of(one)])
+    return np.array(
+        [np.mean(found) if len(found := logs.get(knobs, [])) >= enough else np.inf for knobs in _rows_of(one)]
+    )
 
 
 def _rows_of(one: Judged) -> list[tuple[int, ...]]:
@@ -164,7 +166,10 @@ def table(scores: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     ]
     for part, rankings in scores.items():
         for name, score in rankings.items():
-            regrets = (" / ".join(f"{score[f'top_{k}_{what}_pct']:.1f}" for what in ("mean", "median", "worst")) for k in (1, 5))
+            regrets = (
+                " / ".join(f"{score[f'top_{k}_{what}_pct']:.1f}" for what in ("mean", "median", "worst"))
+                for k in (1, 5)
+            )
             tau = "–" if np.isnan(score["kendall_tau"]) else f"{score['kendall_tau']:.2f}"
             lines.append(f"| {part} | {score['shapes']} | {name} | {tau} | {' | '.join(regrets)} |")
     return "\n".join(lines)

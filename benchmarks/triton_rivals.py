@@ -115,7 +115,12 @@ def triton_perf_model(file: Path) -> Ranking:
         operand = SimpleNamespace(dtype=task.dtype, element_size=lambda: facts["element_b"])
         columns = zip(*(knobs[name].tolist() for name in _PERF_KNOBS), strict=True)
         sizes = (task.sizes["m"], task.sizes["n"], task.sizes["k"])
-        return np.array([estimate(warps, stages, operand, operand, operand, *sizes, *tile) / 1e3 for warps, stages, *tile in columns])
+        return np.array(
+            [
+                estimate(warps, stages, operand, operand, operand, *sizes, *tile) / 1e3
+                for warps, stages, *tile in columns
+            ]
+        )
 
     return rank
 

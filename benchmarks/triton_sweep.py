@@ -5,8 +5,8 @@
 
 Configurations of products and of attention run on shapes of prompts and of decoding. Shapes share binaries, which are compiled
 in the background. Judging needs no GPU. Judged are the configuration that the tuning model puts first and the best of its first
-five; beside them one and five drawn blindly, the order that is best on the other shapes of the part, the formula's bound
-without anything learned, and for products the rankings of `triton_rivals.py`. `--held-out` trains on the shipped rows and these,
+five; beside them one and five drawn blindly, the order that is best on the other shapes of the part, the formula's time on
+paper without anything learned, and for products the rankings of `triton_rivals.py`. `--held-out` trains on the shipped rows and these,
 without the shape that is judged.
 """
 
@@ -131,7 +131,9 @@ def main() -> None:
     measuring.add_argument("--out", type=Path, required=True)
     measuring.add_argument("--minutes", type=float, default=4.0)
     judging = ways.add_parser("judge")
-    judging.add_argument("--rows", type=Path, action="append", help="folder of measured rows; default: the shipped ones")
+    judging.add_argument(
+        "--rows", type=Path, action="append", help="folder of measured rows; default: the shipped ones"
+    )
     judging.add_argument("--model", type=Path, help="folder of model files; default: those installed")
     judging.add_argument("--held-out", action="store_true", help="train anew without the shape that is judged")
     judging.add_argument("--perf-model", type=Path, help="`triton/ops/matmul_perf_model.py` of Triton 3.1")

