@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -228,13 +229,93 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A measured step with its estimates, seconds and joules; None where there is none."""
+
+    step: Step
+    latency_s: float
+    energy_j: float | None
+    kernels_s: float
+    bound_s: float
+    estimated_j: float | None
+    inside: bool
+    by_operator: dict[str, float]
+
+
+def judge(path: Path, device: str, model: Path | None) -> list[Judged]:
+    """Estimates of all measured steps: the sum of their kernels, since a graph has no host."""
+    from kernelcast.models.family_model.artifact import default_model_dir
+    from kernelcast.models.predict.predictor import load_predictor
+    from kernelcast.torch import estimate
+
+    predictor = load_predictor(model or default_model_dir())
+    judged = []
+    for row in pq.read_table(path).to_pylist():
+        if row["latency_s"] is None:
+            print(f"{row['model']} {row['phase']}: {row['message']}")
+            continue
+        step = Step(*(row[name] for name in ("model", "phase", "batch", "tokens", "context")))
+        run = runnable(DECODERS[step.model], step, "meta")
+        with torch.no_grad(), estimate(device, model=predictor) as estimated:
+            run()
+        (total,) = estimated.totals.values()
+        assert total.latency_s is not None and total.bound_s is not None, total.unanswered  # noqa: PT018
+        kernels_s = total.kernels_s
+        scale = kernels_s / total.latency_s.value
+        power_w = None if total.energy_j is None else total.energy_j.value / total.latency_s.value
+        judged.append(Judged(
+            step, row["latency_s"], row["energy_j"], kernels_s, total.bound_s, None if power_w is None else power_w * kernels_s,
+            total.latency_s.lower * scale <= row["latency_s"] <= total.latency_s.upper * scale,
+            {part.name: part.latency_s for part in total.by_operator[:6]},
+        ))  # fmt: skip
+    return judged
+
+
+def tell(judged: list[Judged], *, show: bool) -> None:
+    """Print errors by model and phase, beside the roofline; `show` prints every step too."""
+    for one in judged if show else ():
+        parts = ", ".join(f"{name} {1e3 * value:.3g}" for name, value in one.by_operator.items())
+        name = f"{one.step.model:24s} {one.step.phase:8s} {one.step.batch:4d} x {one.step.context:6d}"
+        print(f"{name} {1e3 * one.latency_s:9.3f} ms {one.kernels_s / one.latency_s - 1:+7.1%}  {parts}")
+    print(f"{'steps':34s} {'n':>3s} {'latency, %':>26s} {'inside':>7s} {'roofline, %':>22s} {'energy, %':>26s}")
+    for model, phase in [("", ""), *((model, phase) for model in DECODERS for phase in ("prefill", "decode"))]:
+        part = [one for one in judged if model in ("", one.step.model) and phase in ("", one.step.phase)]
+        if not part:
+            continue
+        with_energy = [(one.estimated_j, one.energy_j) for one in part if one.energy_j and one.estimated_j]
+        errors, roofline = ([(getattr(one, name), one.latency_s) for one in part] for name in ("kernels_s", "bound_s"))
+        print(
+            f"{f'{model} {phase}'.strip() or 'all':34s} {len(part):3d} {_words(errors):>26s} "
+            f"{np.mean([one.inside for one in part]):7.0%} {_words(roofline):>22s} {_words(with_energy):>26s}"
+        )
+
+
+def _words(pairs: list[tuple[float, float]]) -> str:
+    """Mean and median error, and the share within 10 %, of (estimated, measured)."""
+    if not pairs:
+        return "none"
+    errors = np.array([abs(estimated / measured - 1) for estimated, measured in pairs])
+    return f"{100 * errors.mean():.1f} / {100 * np.median(errors):.1f} / {np.mean(errors <= 0.1):.0%}"
+
+
 def main() -> None:
     """Measure or judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--measure", type=Path)
-    parser.add_argument("--seconds", type=float, default=270.0)
+    ways = parser.add_mutually_exclusive_group(required=True)
+    ways.add_argument(
+        "--measure", type=Path, metavar="FILE", help="measure on this machine's GPU and write the rows there"
+    )
+    ways.add_argument("--judge", type=Path, metavar="FILE", help="judge estimates by the rows of a file")
+    parser.add_argument("--seconds", type=float, default=270.0, help="begin no step after so many seconds")
+    parser.add_argument("--device", default="nvidia-h200-sxm-141gb", help="what the rows were measured on")
+    parser.add_argument("--model", type=Path, help="folder of the model; default: the one that ships")
+    parser.add_argument("--show", action="store_true", help="print every step")
     args = parser.parse_args()
-    measure(args.measure, args.seconds)
+    if args.measure is not None:
+        measure(args.measure, args.seconds)
+    else:
+        tell(judge(args.judge, args.device, args.model), show=args.show)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ import numpy as np
 from ...features.batch.cases import Cases, Floats
 from ...features.device import Catalogue, Device
 from ...features.errors import SpecError
+from ...features.kernel import KernelSpec, get_family
 from ..family_model.intervals import TargetColumns
-from .power_law import Board, PowerSetting, kernel_response, log_error, on_clock
-from .prediction import TARGETS, Prediction, Predictions
+from .power_law import Board, PowerSetting, kernel_response, log_error, on_clock, responses_together
+from .prediction import TARGETS, Interval, Prediction, Predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,60 @@ def rows_under(
         for (i, _), row in zip(chosen, part.rows(), strict=True):
             answers[i] = row
     return answers
+
+
+_SHORT_FORMATS = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "mxfp4", "nvfp4", "int4"})
+_DEMAND_OF_PEAK = 2.5
+"""Power that follows the clock of a board whose matrix units run at their peak, over what its limit leaves for it. Kernels are
+timed in milliseconds, before a board lowers its clock: docs/decisions/017-power-caps.md."""
+
+
+def in_steady_state(
+    specs: Sequence[KernelSpec], predictions: Sequence[Prediction], calls: Sequence[float], device: Device
+) -> list[Prediction]:
+    """Predictions of kernels that run over and over as parts of one program, `calls` times each a run.
+
+    A board that would draw more than its limit over the whole program lowers its clock, for all kernels alike. Kernels of known
+    power stay as they are where it would not.
+    """
+    limit_w = device.fact("tdp_w")
+    busy = [(i, each, each.power_w) for i, each in enumerate(predictions) if each.power_w is not None]
+    if device.kind != "gpu" or limit_w is None or not busy:
+        return list(predictions)
+    static_w = Board.of(device).static_w
+    seconds = np.array([calls[i] * each.latency_s.value for i, each, _ in busy])
+    of_peak = np.array([_share_of_matrix_peak(specs[i], each) for i, each, _ in busy])
+    power_w = np.array([power.value for _, _, power in busy])
+    demand_w = np.maximum(power_w, static_w + _DEMAND_OF_PEAK * of_peak * (limit_w - static_w))
+    c = np.array([on_clock(each.breakdown) for _, each, _ in busy])
+    response = responses_together(demand_w, c, seconds, static_w, limit_w)
+    answers = list(predictions)
+    if response.clock.min() < 1.0:
+        for (i, each, power), time, watts in zip(busy, response.time.tolist(), response.power_w.tolist(), strict=True):
+            spread = NormalDist().inv_cdf((1 + each.coverage) / 2) * float(log_error(time))
+            more = watts / power.value
+            answers[i] = replace(
+                each, latency_s=_scaled(each.latency_s, time, spread), power_w=_scaled(power, more, 0.0),
+                energy_j=None if each.energy_j is None else _scaled(each.energy_j, time * more, spread),
+            )  # fmt: skip
+    return answers
+
+
+def _share_of_matrix_peak(spec: KernelSpec, prediction: Prediction) -> float:
+    """Arithmetic of matrix units in short formats over their peak; 0 of what other units compute."""
+    if get_family(spec.family).unit != "matrix" or spec.dtype not in _SHORT_FORMATS:
+        return 0.0
+    return prediction.breakdown["compute"] / prediction.latency_s.value
+
+
+def _scaled(interval: Interval, factor: float, spread: float) -> Interval:
+    """An interval times a factor of which the deviation of ln is that of `spread`."""
+    down, up = (
+        np.hypot(np.log(interval.value / interval.lower), spread),
+        np.hypot(np.log(interval.upper / interval.value), spread),
+    )
+    value = interval.value * factor
+    return Interval(value, value * float(np.exp(-down)), value * float(np.exp(up)))
 
 
 def prediction_under(prediction: Prediction, device: Device, setting: PowerSetting | None) -> Prediction:

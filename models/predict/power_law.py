@@ -224,6 +224,25 @@ def kernel_response(power_w: Any, on_clock: Any, boards: Any, limit_w: Any, cloc
     return Response(x, _time(x, on_clock), static_w + (power_w - static_w) * x * LAW.voltage(x) ** 2)
 
 
+def responses_together(power_w: Floats, on_clock: Floats, seconds: Floats, static_w: float, limit_w: float) -> Response:
+    """What a limit does to kernels of one program, whose clock is one and whose mean power is what counts.
+
+    Args:
+        power_w: Power of each at the highest clock, shape `(n,)` like the rest.
+        on_clock: c of each, what follows the clock over what does not.
+        seconds: What each takes of a run at the highest clock.
+        static_w: S of the board.
+        limit_w: Power limit.
+    """
+    clocks = np.linspace(1.0, LEAST_CLOCK, 161)[:, None]
+    own_w = np.minimum(static_w, power_w)
+    times, powers_w = _time(clocks, on_clock), own_w + (power_w - own_w) * clocks * LAW.voltage(clocks) ** 2
+    taken_s = seconds * times
+    mean_w = (powers_w * taken_s).sum(1) / taken_s.sum(1)
+    at = int(np.argmax(mean_w <= limit_w)) if (mean_w <= limit_w).any() else len(clocks) - 1
+    return Response(np.full(len(power_w), clocks[at, 0]), times[at], powers_w[at])
+
+
 def program_response(power_w: Any, board: Board, limit_w: Any, clock: Any = 1.0, law: PowerLaw = LAW) -> Response:
     """What settings do to whole programs of which only the mean power by default is known; arguments as of `kernel_response`.
 

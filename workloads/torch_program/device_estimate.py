@@ -10,7 +10,7 @@ from math import inf, log
 from ...features.device import Device
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
-from ...models.predict.power_cap import rows_under
+from ...models.predict.power_cap import in_steady_state, rows_under
 from ...models.predict.power_law import PowerSetting
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..serving.engine.collectives import most_ranks
@@ -130,6 +130,10 @@ def estimate_on(
         rate_b_per_s=cpu_stream(predictor, device, threads, coverage),
     )  # fmt: skip
     adjusted = {use: _adjusted(part, use, device) for use, part in zip(answered, parts, strict=True)}
+    steady = in_steady_state(
+        [use.spec for use in adjusted], list(adjusted.values()), [counts[use] for use in adjusted], device
+    )
+    adjusted = dict(zip(adjusted, steady, strict=True))
     answers = _with_power(_under(_with_power(adjusted, counts), adjusted, device, setting), counts)
     shares = Shares(program, placed, answers)
     memory_b = device.fact("memory_b")

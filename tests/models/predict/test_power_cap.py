@@ -11,8 +11,15 @@ from kernelcast.features.device import catalogue, parse_device
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.family_model.artifact import shipped_model_dir
-from kernelcast.models.predict.power_cap import prediction_under
-from kernelcast.models.predict.power_law import Board, PowerSetting, kernel_response, program_response, read_setting
+from kernelcast.models.predict.power_cap import in_steady_state, prediction_under
+from kernelcast.models.predict.power_law import (
+    Board,
+    PowerSetting,
+    kernel_response,
+    program_response,
+    read_setting,
+    responses_together,
+)
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 
 H200, EPYC = "nvidia-h200-sxm-141gb", "amd-epyc-9654"
@@ -199,3 +206,35 @@ def test_stacked_memory_is_told_by_bandwidth_or_double_precision():
         name: board(name).static_w / board(name).limit_w for name in ("a40", "v100-pcie", "h20", "k80", "h100-sxm")
     }
     assert shares == pytest.approx({"a40": 0.25, "v100-pcie": 0.15, "h20": 0.15, "k80": 0.25, "h100-sxm": 0.15})
+
+
+def test_kernels_of_a_program_share_one_clock_that_keeps_their_mean_power_at_the_limit():
+    power_w, seconds = np.array([1300.0, 400.0]), np.array([0.9, 0.1])
+    compute_bound, memory_bound = 10.0, 0.1
+    response = responses_together(power_w, np.array([compute_bound, memory_bound]), seconds, 110.0, 700.0)
+    assert len(set(response.clock.tolist())) == 1
+    assert 0.7 < response.clock[0] < 0.95
+    assert response.time[0] == pytest.approx(1 / response.clock[0], rel=0.01)
+    assert response.time[1] < 1.01
+    taken_s = seconds * response.time
+    assert (response.power_w * taken_s).sum() / taken_s.sum() == pytest.approx(700.0, rel=0.02)
+    # Light work beside it leaves the board below its limit: nothing slows down.
+    light = responses_together(power_w, np.array([compute_bound, memory_bound]), np.array([0.1, 0.9]), 110.0, 700.0)
+    assert light.clock.tolist() == [1.0, 1.0]
+
+
+def test_a_board_that_runs_large_products_all_the_time_is_at_its_limit(predictor):
+    large, usual = predictor.predict([GEMM, DECODE], [H200] * 2)
+    device = catalogue().get(H200)
+    slower, other = in_steady_state([GEMM, DECODE], [large, usual], [100, 1], device)
+    assert 1.08 < slower.latency_s.value / large.latency_s.value < 1.3
+    assert slower.latency_s.upper / slower.latency_s.value > large.latency_s.upper / large.latency_s.value
+    assert slower.energy_j.value == pytest.approx(slower.latency_s.value * slower.power_w.value, rel=0.05)
+    assert other.latency_s.value < 1.1 * usual.latency_s.value
+    assert slower.power_w.value == pytest.approx(700.0, rel=0.05)
+    # Decoding is far from the limit, and so are products in fp32 on vector units.
+    assert in_steady_state([GEMM, DECODE], [large, usual], [1, 100], device)[1] == usual
+    (alone,) = predictor.predict([KernelSpec.of("gemm", "fp32", m=4096, n=4096, k=4096)], [H200])
+    assert in_steady_state([KernelSpec.of("gemm", "fp32", m=4096, n=4096, k=4096)], [alone], [1], device) == [alone]
+    cpu = catalogue().get("amd-epyc-9654")
+    assert in_steady_state([GEMM], [large], [1], cpu) == [large]

@@ -120,6 +120,11 @@ def streamed(
     return [KernelUse(spec, widening=widening, stand_in=stand_in)]
 
 
+def small_kernels(count: float, stand_in: str) -> Uses:
+    """What as many kernels take that move next to nothing; they count as one launch."""
+    return scaled(streamed(32.0, "fp32", 8), count, stand_in)
+
+
 def by_bytes(operation: Operation, kind: str, *, widening: float = UNKNOWN) -> Uses:
     """What an operator without a family costs: what it reads and writes, as a copy of that many bytes."""
     moved = float(operation.bytes_in + operation.bytes_out)

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from math import ceil, prod
+from math import ceil, expm1, log1p, prod
 from typing import Any
 
 from ....features.errors import SpecError
 from ....features.kernel import KernelSpec
 from ..operation import REAL_DTYPES, Operation, TensorInfo, float_dtype
-from .kernel_use import FACTORISATION, UNKNOWN, Costing, KernelUse, Uses, by_bytes, last_size, scaled, streamed
+from .kernel_use import (
+    FACTORISATION,
+    UNKNOWN,
+    Costing,
+    KernelUse,
+    Uses,
+    by_bytes,
+    last_size,
+    scaled,
+    small_kernels,
+    streamed,
+)
 
 _HALF = frozenset({"bf16", "fp16", "fp8", "int8"})
 
@@ -91,16 +102,27 @@ def packed_product(operation: Operation, kind: str, *, bits: int) -> Uses:
     return scaled(uses, 1.0, "a product with packed weights as one with plain ones", 8.0 * a.itemsize_b / bits)
 
 
+_GROUP_SETUP = 6.0
+"""Kernels of no work that take as long as a grouped product beyond its groups: some 7 µs on an H200, whose mixtures of experts
+take 27 µs and more for some tokens, where products, gathers and activations take 12 µs."""
+
+
 def grouped_product(operation: Operation, kind: str) -> Uses:
-    """`_grouped_mm`: groups of rows, each with a matrix of its own; which rows is in values, so groups are taken as equal."""
+    """`_grouped_mm`: groups of rows, each with a matrix of its own. Which rows is in values: they are taken as drawn evenly.
+
+    So few rows leave groups out: of G groups G (1 - (1 - 1/G)^rows) have any, and only their matrices are read.
+    """
     a, b = operation.inputs[:2]
     groups = b.shape[0] if len(b.shape) == 3 else a.shape[0] if len(a.shape) == 3 else operation.inputs[-1].shape[0]
+    if len(b.shape) == 3 and len(a.shape) == 2:
+        groups = max(1, round(-groups * expm1(a.shape[0] * log1p(-1 / groups)))) if groups > 1 else 1
     share = 1 if len(a.shape) == 3 else groups
     if len(b.shape) == 2 and len(a.shape) == 2:
         m, n, k = a.shape[0], b.shape[1], ceil(a.shape[1] / groups)
     else:
         m, n, k = ceil(a.shape[-2] / share), b.shape[-1], a.shape[-1]
-    return scaled(_gemm(operation, kind, a, b, m, n, k, batch=groups), 1.0, "groups of equal size")
+    uses = scaled(_gemm(operation, kind, a, b, m, n, k, batch=groups), 1.0, "groups of rows drawn evenly")
+    return uses + (small_kernels(_GROUP_SETUP, "the addresses and sizes of groups") if kind == "gpu" else [])
 
 
 def convolution(operation: Operation, kind: str) -> Uses:

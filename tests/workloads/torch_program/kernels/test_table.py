@@ -365,3 +365,29 @@ def test_causal_attention_sees_the_keys_up_to_its_last_query(operations: Recorde
         for seen in (key, key[:, :, :64])
     ]
     assert ran[0] == ran[1]
+
+
+def test_groups_that_no_row_falls_into_are_not_read(operations: Recorded) -> None:
+    experts = torch.empty(128, 64, 64, dtype=torch.bfloat16, device="meta")
+    ends = torch.empty(128, dtype=torch.int32, device="meta")
+
+    def groups(rows: int) -> tuple[int, int]:
+        x = torch.empty(rows, 64, dtype=torch.bfloat16, device="meta")
+        (operation,) = operations(lambda: torch._grouped_mm(x, experts, offs=ends))
+        product, *setup = kernels_of(operation, "gpu")
+        assert len(setup) == 1
+        assert [use.spec for use in kernels_of(operation, "cpu")] == [product.spec]
+        return product.spec["batch"], product.spec["m"]
+
+    assert groups(8) == (8, 1)
+    assert groups(4096) == (128, 32)
+
+
+def test_atomic_additions_and_sorts_take_gpus_longer_than_their_bytes(operations: Recorded) -> None:
+    rows, places = torch.ones(256, 64, dtype=torch.bfloat16), torch.zeros(256, dtype=torch.int64)
+    (added,) = operations(lambda: torch.zeros(8, 64, dtype=torch.bfloat16).index_add_(0, places, rows))[-1:]
+    on_gpu, on_cpu = (kernels_of(added, kind)[0].spec for kind in ("gpu", "cpu"))
+    assert on_gpu["rows"] * on_gpu["cols"] > 5 * on_cpu["rows"] * on_cpu["cols"]
+    (ordered,) = operations(lambda: torch.sort(places))
+    assert sum(use.scale for use in kernels_of(ordered, "gpu")) > 10
+    assert len(kernels_of(ordered, "cpu")) == 1
