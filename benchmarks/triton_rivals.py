@@ -78,7 +78,8 @@ def nv_matmul_heuristics(gpu: str = "H200_SXM") -> Ranking:
                     continue
                 kernel.warp[:] = rows, columns, knob["tile_k"]
                 answer = made.nvMatmulHeuristicsEstimateRuntime(
-                    made.handle, precision.encode(), ctypes.c_int(made.target), ctypes.byref(problem), ctypes.byref(kernel), board
+                    made.handle, precision.encode(), ctypes.c_int(made.target), ctypes.byref(problem), ctypes.byref(kernel),
+                    board,
                 )  # fmt: skip
                 # It answers 0 for what it takes to be impossible.
                 best = min(best, answer or np.inf)
@@ -131,7 +132,7 @@ _PERF_KNOBS = ("warps", "stages", "tile_m", "tile_n", "tile_k", "split_k")
 def _loaded(name: str, file: Path, shims: Mapping[str, Any]) -> ModuleType:
     """The module in `file`, which imports `shims` and nothing else."""
     spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None, f"{file} is no Python file"
+    assert spec is not None and spec.loader is not None, f"{file} is no Python file"  # noqa: PT018 - both say the same
     module = importlib.util.module_from_spec(spec)
     before = {key: sys.modules.get(key) for key in shims}
     try:

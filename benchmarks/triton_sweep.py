@@ -6,8 +6,8 @@
 Configurations of products and of attention run on shapes of prompts and of decoding. Shapes share binaries, which are compiled
 in the background. Judging needs no GPU. Judged are the configuration that the tuning model puts first and the best of its first
 five; beside them one and five drawn blindly, the order that is best on the other shapes of the part, the formula's time on
-paper without anything learned, and for products the rankings of `triton_rivals.py`. `--held-out` trains on the shipped rows and these,
-without the shape that is judged.
+paper without anything learned, and for products the rankings of `triton_rivals.py`. `--held-out` trains on the same rows,
+without the shape that is judged; the rows then have to include the shipped ones, as they do by default.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A task weighs as much as it has configurations, a configuration the more the nearer it is to its task's best. Errors come in
 two parts: the level of a task, which ranking does not need, and differences within it, which it is made of; the fit minimises a
-weighted sum of the squares of both. Scores are of tasks whose shape was held out ([decision 012](../../docs/decisions/012-tuning.md)).
+weighted sum of the squares of both. Scores are of tasks whose shape was held out
+([decision 012](../../docs/decisions/012-tuning.md)).
 """
 
 from __future__ import annotations
