@@ -37,11 +37,11 @@ def shipped(kind):
     assert all(result)
     facts = {}
     for task, _ in result:
-        if task.dtype not in facts:
-            facts[task.dtype] = kind.facts_of(catalogue().get(task.device), task.dtype)
+        if (task.device, task.dtype) not in facts:
+            facts[task.device, task.dtype] = kind.facts_of(catalogue().get(task.device), task.dtype)
     raw = {name: np.array([float(task.sizes[name]) for task, _ in result]) for name in kind.sizes}
     raw |= {name: np.array([float(config.get(name, 0)) for _, config in result]) for name in kind.knobs}
-    raw |= {name: np.array([facts[task.dtype][name] for task, _ in result]) for name in kind.facts}
+    raw |= {name: np.array([facts[task.device, task.dtype][name] for task, _ in result]) for name in kind.facts}
     return rows, result, raw
 
 
