@@ -1,17 +1,20 @@
 """Every configuration of forty shapes by Triton on a GPU: what choosing by the model costs, beside the best there is.
 
     python -P benchmarks/triton_sweep.py measure --out DIR [--minutes 4]            needs a GPU, torch and Triton
-    .venv/bin/python -P benchmarks/triton_sweep.py judge --rows DIR [--model DIR]   anywhere
+    .venv/bin/python -P benchmarks/triton_sweep.py judge [--rows DIR] [--model DIR | --held-out] [--perf-model FILE]
 
 Configurations of products and of attention run on shapes of prompts and of decoding. Shapes share binaries, which are compiled
-in the background. Judged are the configuration that the tuning model puts first and the best of its first five, and
-beside them the best of five drawn blindly and Triton's tutorial configurations in their order.
+in the background. Judging needs no GPU. Judged are the configuration that the tuning model puts first and the best of its first
+five; beside them one and five drawn blindly, the order that is best on the other shapes of the part, the formula's time on
+paper without anything learned, and for products the rankings of `triton_rivals.py`. `--held-out` trains on the same rows,
+without the shape that is judged; the rows then have to include the shipped ones, as they do by default.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +31,8 @@ from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.process import core_count
+from triton_judge import judged_tasks, latency_errors, scores_of, shape_lines, table
+from triton_rivals import Ranking, nv_matmul_heuristics, triton_perf_model
 
 CONFIGURATIONS = 48
 SEED = 2026
@@ -102,6 +107,22 @@ def measure(folder: Path, minutes: float) -> None:
     print(done)
 
 
+def judge(args: argparse.Namespace) -> None:
+    """Print what every ranking costs, a line a shape, and errors of the kernels' model."""
+    rivals: dict[str, Ranking] = {}
+    if args.perf_model:
+        rivals["Triton 3.1's perf_model"] = triton_perf_model(args.perf_model)
+    try:
+        rivals["nvMatmulHeuristics"] = nv_matmul_heuristics()
+    except ModuleNotFoundError:
+        print("nvMatmulHeuristics is not installed (PyPI: nvidia-matmul-heuristics)")
+    tasks = judged_tasks(args.rows, args.model, args.held_out, rivals)
+    scores, errors = scores_of(tasks), latency_errors(tasks)
+    print(shape_lines(tasks), table(scores), "Kernels' model:", json.dumps(errors, indent=2), sep="\n\n")
+    if args.json:
+        args.json.write_text(json.dumps({"scores": scores, "errors": errors}, indent=2) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Measure or judge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -109,8 +130,19 @@ def main() -> None:
     measuring = ways.add_parser("measure")
     measuring.add_argument("--out", type=Path, required=True)
     measuring.add_argument("--minutes", type=float, default=4.0)
+    judging = ways.add_parser("judge")
+    judging.add_argument(
+        "--rows", type=Path, action="append", help="folder of measured rows; default: the shipped ones"
+    )
+    judging.add_argument("--model", type=Path, help="folder of model files; default: those installed")
+    judging.add_argument("--held-out", action="store_true", help="train anew without the shape that is judged")
+    judging.add_argument("--perf-model", type=Path, help="`triton/ops/matmul_perf_model.py` of Triton 3.1")
+    judging.add_argument("--json", type=Path, help="also write the scores here")
     args = parser.parse_args()
-    measure(args.out, args.minutes)
+    if args.way == "measure":
+        measure(args.out, args.minutes)
+    else:
+        judge(args)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 BOUND = "bound_s"
-"""The feature every kind has: seconds no configuration can beat; learned models predict the ratio to it."""
+"""The feature every kind has: seconds on paper, which learned models predict the ratio to.
+
+In most kinds no configuration can beat it. Triton's kinds give what a configuration is expected to take."""
 
 Knobs = NDArray[np.int64]
 
@@ -115,8 +117,8 @@ class TuningKind:
         sizes: Names of the sizes that describe an operation.
         knobs: Names of what a compiler may choose.
         facts: Names of the facts of a device with a dtype.
-        features: Named features of sizes, knobs and facts, with `bound_s`, the analytic lower bound in seconds, greater
-            than 0; traced, so it uses only `+ - * /` and the functions of `formula`.
+        features: Named features of sizes, knobs and facts, with `bound_s`, seconds on paper, greater than 0; traced, so it
+            uses only `+ - * /` and the functions of `formula`.
         space: The legal configurations worth trying, the same for the same task, a few hundred at most.
         facts_of: Reads the facts from a device of the catalogue; raises SpecError where the kind does not apply to it.
         task_of: The task and configuration a measured spec on a named device stands for; None where it is not of this kind.
@@ -148,7 +150,7 @@ class TuningKind:
         """
         formula = trace(self.inputs, self.features)
         if BOUND not in formula.names:
-            raise ValueError(f"the features of {self.name} lack {BOUND}, the lower bound in seconds")
+            raise ValueError(f"the features of {self.name} lack {BOUND}, the seconds on paper")
         return formula
 
 

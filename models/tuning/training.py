@@ -1,8 +1,9 @@
 """Small models that rank a compiler's choices: boosted trees on ln(latency / bound), fitted so that ranking comes first.
 
-Every task weighs the same, a configuration the more the nearer it is to its task's best. Errors come in two parts: the level of
-a task, which ranking does not need, and differences within it, which it is made of; the fit minimises a weighted sum of the
-squares of both. Scores are of tasks whose shape was held out ([decision 012](../../docs/decisions/012-tuning.md)).
+A task weighs as much as it has configurations, a configuration the more the nearer it is to its task's best. Errors come in
+two parts: the level of a task, which ranking does not need, and differences within it, which it is made of; the fit minimises a
+weighted sum of the squares of both. Scores are of tasks whose shape was held out
+([decision 012](../../docs/decisions/012-tuning.md)).
 """
 
 from __future__ import annotations
@@ -261,14 +262,16 @@ class Problem:
 
 
 def weights(rows: TuningRows, config: TrainingConfig) -> Floats:
-    """Weight of each row `(n,)`: equal sums over tasks, the mean 1, more for configurations near the best of their task."""
+    """Weight of each row `(n,)`: the mean 1 in every task, more for configurations near the best of their task.
+
+    With equal sums over tasks, those measured in one configuration, which say nothing of a ranking, outweighed the others.
+    """
     best = np.full(len(rows.tasks), np.inf)
     np.minimum.at(best, rows.of_task, rows.latency_s)
     weight = (best[rows.of_task] / rows.latency_s) ** config.near_best + config.least_weight
     weight *= np.where(rows.noisy, config.noisy_weight, 1.0)
-    total = np.bincount(rows.of_task, weights=weight, minlength=len(rows.tasks))
-    weight /= total[rows.of_task]
-    return np.asarray(weight / weight.mean())
+    total, count = np.bincount(rows.of_task, weights=weight), np.bincount(rows.of_task)
+    return np.asarray(weight / (total / count)[rows.of_task])
 
 
 def two_part(

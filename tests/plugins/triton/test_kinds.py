@@ -37,11 +37,11 @@ def shipped(kind):
     assert all(result)
     facts = {}
     for task, _ in result:
-        if task.dtype not in facts:
-            facts[task.dtype] = kind.facts_of(catalogue().get(task.device), task.dtype)
+        if (task.device, task.dtype) not in facts:
+            facts[task.device, task.dtype] = kind.facts_of(catalogue().get(task.device), task.dtype)
     raw = {name: np.array([float(task.sizes[name]) for task, _ in result]) for name in kind.sizes}
     raw |= {name: np.array([float(config.get(name, 0)) for _, config in result]) for name in kind.knobs}
-    raw |= {name: np.array([facts[task.dtype][name] for task, _ in result]) for name in kind.facts}
+    raw |= {name: np.array([facts[task.device, task.dtype][name] for task, _ in result]) for name in kind.facts}
     return rows, result, raw
 
 
@@ -49,8 +49,10 @@ def shipped(kind):
     scope="module", params=[(triton_gemm, 942, 0.83), (triton_attention, 413, 0.97)], ids=["gemm", "attention"]
 )
 def measured(request):
-    module, n, share = request.param
-    return module, n, share, *shipped(module.KIND)
+    module, least, share = request.param
+    rows, result, raw = shipped(module.KIND)
+    assert len(rows) >= least
+    return module, len(rows), share, rows, result, raw
 
 
 def value(kind, name="bound_s", device="nvidia-h200-sxm-141gb", dtype="fp16", sizes=None, **knobs):
@@ -64,7 +66,8 @@ def test_no_measured_run_beats_its_bound(measured):
     columns = formula.columns(raw, n)
     assert np.isfinite(columns).all()
     latency = np.array([row["latency_s"] for row in rows])
-    assert (columns[:, formula.names.index("bound_s")] < latency).all()
+    paper_s, above = (columns[:, formula.names.index(name)] for name in ("bound_s", "log busy over bound"))
+    assert (paper_s / 2.0**above < latency).all()
 
 
 def test_shared_memory_is_what_the_compiler_said(measured):
@@ -76,8 +79,7 @@ def test_shared_memory_is_what_the_compiler_said(measured):
 
 
 def test_a_task_has_the_sizes_and_knobs_of_its_row(measured):
-    _, n, _, rows, result, _ = measured
-    assert len(rows) == n
+    _, _, _, rows, result, _ = measured
     for row, (task, config) in zip(rows, result, strict=True):
         values = {**task.sizes, **config, "dtype": task.dtype}
         assert all(row[name] == value for name, value in values.items() if name != "causal")
