@@ -23,7 +23,7 @@ from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.models.family_model.artifact import Artifact, load_family, read_manifest, save_artifact
 from kernelcast.models.training.labelled_cases import LabelledCases, joined, labelled_files, labelled_tables
-from kernelcast.models.training.training import train
+from kernelcast.models.training.training import train, with_utilisation
 from llm_ops import TABLES as OPERATOR_FILES
 from llm_ops import read_llm_ops
 
@@ -155,21 +155,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = [rows for rows in tables if not options.only or rows.cases.family.name in options.only.split(",")]
     artifact = train(chosen, facts=facts, progress=lambda what, done, total: _say(start, what, done, total))
     if options.beside is not None:
-        artifact = _beside(artifact, options.beside)
+        artifact = _beside(artifact, options.beside, tables)
     save_artifact(artifact, options.out)
     _say(start, f"{sum(map(len, tables))} rows, saved in {options.out}", len(tables), len(tables))
 
 
-def _beside(trained: Artifact, directory: Path) -> Artifact:
-    """A model of the families of both; those trained without power have it from what the other knows of its own."""
+def _beside(trained: Artifact, directory: Path, tables: Sequence[LabelledCases]) -> Artifact:
+    """A model of the families of both; those without a power of their own have it from the rows of all others."""
     manifest = read_manifest(directory)
-    families = {name: load_family(directory, manifest, name) for name in manifest["families"]}
-    donor = next(family for family in families.values() if family.utilisation is not None)
-    unmeasured = {target: donor.targets[target] for target in ("power", "energy")}
-    for name, family in trained.families.items():
-        powered = {"utilisation": donor.utilisation, "targets": {**family.targets, **unmeasured}}
-        families[name] = family if "power" in family.targets else replace(family, **powered)  # type: ignore[arg-type]
-    return replace(trained, families={name: families[name] for name in sorted(families)})
+    families = {name: load_family(directory, manifest, name) for name in manifest["families"]} | dict(trained.families)
+    own = {
+        name: family if family.utilisation is None else replace(family, targets={"latency": family.targets["latency"]})
+        for name, family in families.items()
+    }
+    powered = with_utilisation({name: own[name] for name in sorted(own)}, tables, catalogue(), manifest["seed"])
+    return replace(trained, families=powered)
 
 
 def source_folder(tables: Path, source: str) -> Path:
