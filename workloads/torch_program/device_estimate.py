@@ -20,7 +20,6 @@ from .kernels.host_calls import host_s, plus
 from .kernels.kernel_use import BETWEEN_MACHINES, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
-from .operation import BACKWARD
 from .shares import Leaf, Priced, Share, Shares
 
 LINK = "link"
@@ -136,8 +135,7 @@ def estimate_on(
     whole = None
     latency = power_w = energy_j = idle_share = None
     overlap_s = _overlap_s(program, placed, answers)
-    trains = any(operation.phase == BACKWARD for operation in program.operations)
-    host = host_s(predictor, device, program.launches, program.views, trains=trains)
+    host = host_s(predictor, device, program.host_work)
     if not unanswered:
         kernels = [Kernel(use.spec, min(counts[use], MAX_COUNT)) for use in answers]
         whole = compose(kernels, list(answers.values()))

@@ -31,7 +31,7 @@ _SCALAR_OR_TENSOR: Mapping[str, tuple[str, str]] = {
 _COMPUTES_LIKE: Mapping[str, str] = {
     "gelu_backward": "gelu", "silu_backward": "silu", "erf": "gelu", "sin": "tanh", "cos": "tanh", "rsqrt": "sqrt",
     "expm1": "exp", "exp2": "exp", "log1p": "log", "log2": "log", "softplus": "log", "log_sigmoid_forward": "log", "elu": "exp",
-    "mish": "silu", "hardswish": "silu", "logit": "log", "reciprocal": "divu",
+    "mish": "silu", "mish_backward": "silu", "hardswish": "silu", "logit": "log", "reciprocal": "divu",
 }  # fmt: skip
 """Variants that compute as much; all others compute little, and are priced by their bytes."""
 
