@@ -19,8 +19,8 @@ from .whole_model import ERROR_CORRELATION, ErrorModel, Part
 
 HOST_CALL_S = {"gpu": Interval(22e-6, 9e-6, 30e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
 """What the host takes for one operator of eager PyTorch, beside its kernel. GPU: fitted to 26 small programs beside an H200
-(benchmarks/torch_programs.py), where a call in a loop takes 10.5 µs and one in a model under the profiler 28 (docs/h200.md); the
-lower end is a faster host's. CPU: modules and autograd, beyond the call itself that is
+(benchmarks/torch_programs.py), where a launch alone takes 5.3 µs and a call in a model under the profiler 28 (docs/h200.md);
+the lower end is a faster host's. CPU: modules and autograd, beyond the call itself that is
 in the kernel's time, fitted to nine programs of tiny tensors on a Xeon of 2.3 GHz."""
 
 

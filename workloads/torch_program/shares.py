@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...models.predict.prediction import Prediction
 from .captured import Program
 from .kernels.host_calls import HostWork
-from .kernels.kernel_use import KernelUse
+from .kernels.kernel_use import KernelUse, rows_and_cols
 from .kernels.table import ON_LISTS, kernels_of
 from .operation import BACKWARD, OPTIMIZER, Operation
 
@@ -67,6 +67,8 @@ def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
     ]
     if families and kind == "gpu":
         uses = [[_in_tf32(use, families) for use in some] for some in uses]
+    if kind == "gpu":
+        uses = [[_in_wide_rows(use) for use in some] for some in uses]
     fusion = program.whole_fusion if compiled else program.fusion
     notes: tuple[str, ...] = ()
     if fusion.passes or compiled or program.compiles:
@@ -83,6 +85,22 @@ def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
 def _in_tf32(use: KernelUse, families: Sequence[str]) -> KernelUse:
     is_rounded = use.spec.family in families and use.spec.dtype == "fp32"
     return replace(use, spec=replace(use.spec, dtype="tf32")) if is_rounded else use
+
+
+_WIDE = 1024
+"""Columns of passes that count as wide: from 256 on, predictions for an H200 no longer depend on them."""
+
+
+def _in_wide_rows(use: KernelUse) -> KernelUse:
+    """A pass over narrow rows as one over as many elements in wide ones: to a GPU's kernel a contiguous tensor is one row
+    (`coalesce_dimensions` in aten/src/ATen/TensorIterator.cpp). Measured rows of many elements are wide, and predictions of
+    others up to six times as long.
+    """
+    sizes = dict(use.spec.dims)
+    if use.spec.family == "elementwise" and sizes["cols"] < _WIDE:
+        wide = rows_and_cols(float(sizes["rows"] * sizes["cols"]), _WIDE)
+        use = replace(use, spec=replace(use.spec, dims=tuple((name, wide[name]) for name in sizes)))
+    return replace(use, otherwise=tuple(map(_in_wide_rows, use.otherwise))) if use.otherwise else use
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,12 @@ _BACKWARD_S = Interval(35e-6, 12e-6, 70e-6)
 """What a CPU takes to begin a backward pass and to end a step, beyond its operators: 83 µs on a Zen 3 that copies a tiny tensor
 in 1.9 µs, in the time of `_TINY_S`."""
 
-_GPU_VIEW_S, _GPU_LAUNCH_S, _GPU_TENSOR_S = 8e-6, 5.3e-6, 3.3e-6
-_GPU_BACKWARD_S, _GPU_STEP_S, _GPU_GRAPH_S = 250e-6, 350e-6, 190e-6
-"""Beside `HOST_CALL_S["gpu"]` for an operator with its kernel, on a GPU's host: a view, a further kernel of an operator, a tensor
-of an operator on lists; a backward pass, a step of an optimiser, a call of a compiled graph. Of 26 small programs beside an H200
-(benchmarks/torch_programs.py), but the launch, which was measured alone (docs/h200.md). What begins and ends a pass and a step was
-told apart by tiny programs on a CPU: a backward pass costs there as much as 40 additions, a step of AdamW as 70 to 130."""
+_GPU_VIEW_S, _GPU_LAUNCH_S, _GPU_TENSOR_S = 7e-6, 5.3e-6, 4e-6
+_GPU_BACKWARD_S, _GPU_STEP_S, _GPU_GRAPH_S = 250e-6, 350e-6, 200e-6
+"""Beside `HOST_CALL_S["gpu"]` for an operator with its kernel, on a GPU's host: a view, a further kernel of an operator, a
+tensor of an operator on lists; a backward pass, a step of an optimiser, a call of a compiled graph. Of 26 small programs beside
+an H200 (benchmarks/torch_programs.py), but the launch, which was measured alone (docs/h200.md). What begins and ends a pass and
+a step was told apart on a CPU: a backward pass costs there as much as 40 additions, a step of AdamW as 70 to 130."""
 
 _TINY = KernelSpec.of("copy", "fp32", rows=4, cols=32, threads=1)
 _TINY_S = 0.84e-6

@@ -315,8 +315,8 @@ def _makes_on_meta(kwargs: Mapping[str, Any]) -> bool:
 def _is_made_of_others(name: str) -> bool:
     """Whether an operator runs as others, and as no kernel of its own.
 
-    `silu_backward`, `mish_backward` and `native_channel_shuffle` have both: kernels of the host and of CUDA, and a decomposition
-    for other devices (aten/src/ATen/native/native_functions.yaml).
+    `silu_backward`, `mish_backward` and `native_channel_shuffle` have both: a kernel of the host, the first two of CUDA, and
+    a decomposition for other devices (aten/src/ATen/native/native_functions.yaml).
     """
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     return bool(has_kernel(name, _COMPOSITE.name) and not has_kernel(name, "CPU"))
