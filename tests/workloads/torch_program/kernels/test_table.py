@@ -249,7 +249,7 @@ def test_what_cuda_has_a_kernel_for_is_one_operator(operations: Recorded) -> Non
     x = torch.ones(8, 64, requires_grad=True)
     ran = operations(lambda: F.mish(F.silu(x)).sum().backward())
     assert [item.name for item in ran if item.phase == "backward"] == ["aten.mish_backward", "aten.silu_backward"]
-    assert all(moved_b(use) == pytest.approx(3 * x.nbytes) for use in uses(ran, "aten.mish_backward"))
+    assert [use.spec.variant for use in uses(ran, "aten.mish_backward")] == ["silu"]
 
 
 def test_convolutions_of_one_input_for_each_output_add_their_bias_themselves(operations: Recorded) -> None:
