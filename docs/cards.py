@@ -337,8 +337,8 @@ def torch_program_card() -> str:
         energies = sum(row["energy_j"] is not None for row in some)
         lines.append(f"| {size} | {len(some)} | {min(times):.3g} to {max(times):.3g} | {waits} | {energies} |")
     where = (
-        f"* {facts['device']}, {facts['gpu']['power_limit_w']:g} W, driver {facts['gpu']['driver']}, CUDA {facts['cuda']}, torch "
-        f"{facts['torch']}, Python {facts['python']}"
+        f"* {facts['device']}, {facts['gpu']['power_limit_w']:g} W, driver {facts['gpu']['driver']}, CUDA {facts['cuda']}, "
+        f"torch {facts['torch']}, Python {facts['python']}"
     )
     parts = ["# PyTorch programs on an H200", TORCH_PROGRAMS.strip(), "## What", "\n".join(lines), "## Where and how", where,
              "## Known gaps", "\n".join(f"* {gap}" for gap in TORCH_PROGRAM_GAPS), "## Licence", LICENCE]  # fmt: skip
