@@ -81,7 +81,7 @@ def _compiled_ends(recording: Recording) -> dict[int, int]:
         last.update(dict.fromkeys((tensor.storage for tensor in operation.inputs), i))
     made = {tensor.storage for operation in recording.operations if operation.compiled for tensor in operation.outputs}
     ends = {}
-    for storage in made & last.keys():
+    for storage in compiled & last.keys():
         reader = recording.operations[last[storage]]
         if reader.compiled:
             size_b = recording.lifetimes[storage][0]
