@@ -79,7 +79,9 @@ def _compiled_ends(recording: Recording) -> dict[int, int]:
     last: dict[int, int] = {}
     for i, operation in enumerate(recording.operations):
         last.update(dict.fromkeys((tensor.storage for tensor in operation.inputs), i))
-    made = {tensor.storage for operation in recording.operations if operation.compiled for tensor in operation.outputs}
+    compiled = {
+        tensor.storage for operation in recording.operations if operation.compiled for tensor in operation.outputs
+    }
     ends = {}
     for storage in compiled & last.keys():
         reader = recording.operations[last[storage]]

@@ -117,7 +117,8 @@ def convolution(operation: Operation, kind: str) -> Uses:
 
 
 def _is_depthwise(operation: Operation) -> bool:
-    return operation.arguments["weight"].shape[1] == 1 and operation.arguments["groups"] > 1
+    named = operation.arguments
+    return bool(named["weight"].shape[1] == 1 and named["groups"] > 1)
 
 
 def convolution_backward(operation: Operation, kind: str) -> Uses:
