@@ -15,6 +15,8 @@ On a GPU in two sizes with energy and memory, some three minutes, and judged lat
 mkdir -p build/run && ln -sfn $PWD build/run/kernelcast
 PYTHONPATH=build/run:benchmarks python3 -P benchmarks/torch_programs.py --measure cuda --out programs.parquet
 .venv/bin/python benchmarks/torch_programs.py --measured programs.parquet --device nvidia-h200-sxm-141gb
+
+Those of an H200 are shipped: `--measured datasets/data/programs/torch.parquet`.
 """
 
 from __future__ import annotations

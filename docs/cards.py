@@ -5,6 +5,7 @@ Run `.venv/bin/python docs/cards.py` after the tables change; a test fails while
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from fnmatch import fnmatch
@@ -12,6 +13,7 @@ from fnmatch import fnmatch
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from kernelcast.datasets.records.kernel_pairs import GPU_PAIRS, PAIRS_DIR, read_pairs
 from kernelcast.datasets.records.mlir_modules import PROGRAMS_DIR, RUN_SCHEMA, read_packed
 from kernelcast.datasets.shipped import (
@@ -323,9 +325,49 @@ def pair_card(name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+TORCH_PROGRAMS = """
+What a step of 26 PyTorch programs takes on one NVIDIA H200, in small and in large sizes: inference and training, eager and
+compiled, fp32 and bf16 (`benchmarks/torch_suite.py`). Measured by `benchmarks/torch_programs_gpu.py`, whose `Measured` has the
+columns: time in a steady loop, the host's alone, the GPU's alone, peak memory, energy. No model was trained on them; estimates
+of whole programs are judged by them, and what a host takes for an operator was fitted to the small ones (docs/pytorch.md).
+"""
+
+TORCH_PROGRAM_GAPS = (
+    "One GPU, one host with slow single threads, one PyTorch; no fp16, no several GPUs, no CUDA graphs.",
+    "Energy is of steps that take up to 1.7 times as long where the host limits, since it reads the sensor too.",
+    "15 programs have no energy: counter and power readings differ by more than 5 % there (`message`).",
+)
+TORCH_PROGRAM_CARD = "torch-programs.md"
+
+
+def torch_program_card() -> str:
+    """The text of the card of the measured PyTorch programs."""
+    table = pq.read_table(PROGRAMS_DIR / "torch.parquet")
+    facts = json.loads(table.schema.metadata[b"facts"])
+    rows = table.to_pylist()
+    lines = [
+        "| size | programs | ms a step | bound by the host | with energy |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for size in ("small", "large"):
+        some = [row for row in rows if row["size"] == size]
+        times = [1e3 * row["latency_s"] for row in some]
+        waits = sum(row["host_s"] > row["device_s"] for row in some)
+        energies = sum(row["energy_j"] is not None for row in some)
+        lines.append(f"| {size} | {len(some)} | {min(times):.3g} to {max(times):.3g} | {waits} | {energies} |")
+    where = (
+        f"* {facts['device']}, {facts['gpu']['power_limit_w']:g} W, driver {facts['gpu']['driver']}, CUDA {facts['cuda']}, "
+        f"torch {facts['torch']}, Python {facts['python']}"
+    )
+    parts = ["# PyTorch programs on an H200", TORCH_PROGRAMS.strip(), "## What", "\n".join(lines), "## Where and how", where,
+             "## Known gaps", "\n".join(f"* {gap}" for gap in TORCH_PROGRAM_GAPS), "## Licence", LICENCE]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
 if __name__ == "__main__":
     for pair_name in PAIR_CARDS:
         (PAIRS_DIR / pair_name).write_text(pair_card(pair_name), encoding="utf-8")
+    (PROGRAMS_DIR / TORCH_PROGRAM_CARD).write_text(torch_program_card(), encoding="utf-8")
     (PROGRAMS_DIR / MODULE_CARD).write_text(module_card(), encoding="utf-8")
     for file_name, place in FOLDERS.items():
         (place / file_name).write_text(card(file_name), encoding="utf-8")

@@ -163,6 +163,13 @@ def test_the_card_of_the_measured_modules_is_current() -> None:
     )
 
 
+def test_the_card_of_the_measured_pytorch_programs_is_current() -> None:
+    outcome = runpy.run_path(str(ROOT / "docs" / "cards.py"))
+    assert doc(f"datasets/data/programs/{outcome['TORCH_PROGRAM_CARD']}") == outcome["torch_program_card"](), (
+        "run .venv/bin/python docs/cards.py"
+    )
+
+
 def test_the_cards_of_the_measured_pairs_are_current() -> None:
     outcome = runpy.run_path(str(ROOT / "docs" / "cards.py"))
     for name in outcome["PAIR_CARDS"]:

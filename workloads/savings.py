@@ -17,9 +17,10 @@ import numpy as np
 from ..models.predict.prediction import Interval
 from .whole_model import ERROR_CORRELATION, ErrorModel, Part
 
-HOST_CALL_S = {"gpu": Interval(10.5e-6, 5.3e-6, 28e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
-"""What the host takes for one kernel of eager PyTorch, beside the kernel. GPU: a call in a loop, a launch alone, a call in a
-model under the profiler, all measured beside an H200 (docs/h200.md). CPU: modules and autograd, beyond the call itself that is
+HOST_CALL_S = {"gpu": Interval(22e-6, 9e-6, 30e-6), "cpu": Interval(1.5e-6, 0.75e-6, 3e-6)}
+"""What the host takes for one operator of eager PyTorch, beside its kernel. GPU: fitted to 26 small programs beside an H200
+(benchmarks/torch_programs.py), where a launch alone takes 5.3 µs and a call in a model under the profiler 28 (docs/h200.md);
+the lower end is a faster host's. CPU: modules and autograd, beyond the call itself that is
 in the kernel's time, fitted to nine programs of tiny tensors on a Xeon of 2.3 GHz."""
 
 

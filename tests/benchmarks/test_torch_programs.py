@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch_programs_gpu
 from kernelcast.collectors.meters.protocol import NoMeter
-from torch_programs_gpu import StepLoop, StepTimer, measure_all, read
+from torch_programs_gpu import Measured, StepLoop, StepTimer, measure_all, read
+from torch_programs_judge import energy_label_j
 
 
 class Event:
@@ -83,3 +84,9 @@ def test_programs_that_fail_or_come_too_late_are_named(monkeypatch: pytest.Monke
     assert facts == {"device": "played", "left_out": []}
     measure_all(Api(late=1), "cpu", NoMeter(), out, {}, seconds=-1)
     assert read(out)[1]["left_out"] == ["good (small)", "bad (small)", "good (large)", "bad (large)"]
+
+
+def test_the_energy_of_a_step_has_no_waiting_for_the_sensor() -> None:
+    row = Measured("a", "small", latency_s=1e-3, energy_j=0.3, energy_step_s=2e-3)
+    assert energy_label_j(row, 120.0) == pytest.approx(0.18)
+    assert energy_label_j(Measured("a", "small", latency_s=1e-3), 120.0) is None

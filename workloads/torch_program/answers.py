@@ -162,7 +162,8 @@ def _launches(device: Device, total: DeviceEstimate) -> Iterator[Saving]:
     """A graph of kernels, whose launches the host does not wait for."""
     if device.kind != "gpu" or total.latency_s is None or total.bound_by != "host" or total.whole is None:
         return
-    host, kernels_s = HOST_CALL_S["gpu"].scaled(total.launches), total.kernels_s
+    call, kernels_s = HOST_CALL_S["gpu"], total.kernels_s
+    host = call.scaled(total.host_s / call.value)
     value = total.latency_s.value - kernels_s
     saved = Interval(value, min(value, host.lower - kernels_s), max(value, host.upper - kernels_s))
     words = f"a CUDA graph in place of {total.launches} launches that the GPU waits for"

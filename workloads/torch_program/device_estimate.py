@@ -20,15 +20,15 @@ from .kernels.host_calls import host_s, plus
 from .kernels.kernel_use import BETWEEN_MACHINES, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
-from .operation import BACKWARD
 from .shares import Leaf, Priced, Share, Shares
 
 LINK = "link"
 """What binds collectives."""
 
-IDLE_SHARE = Interval(0.1, 0.05, 0.17)
-"""What a GPU draws between kernels, as a share of its power limit: idle data-centre GPUs draw 6 to 17 % (as in
-`models/family_model/intervals.py`)."""
+IDLE_SHARE = Interval(0.17, 0.1, 0.26)
+"""What a GPU draws between the kernels of a program, as a share of its power limit: an H200, whose clocks stay up, 0.17
+(measured: 121 W, of steps that keep it busy for 4 % of the time). At rest data-centre GPUs draw 6 to 17 %
+(`models/family_model/intervals.py`), between the steps of a service 26 % (docs/decisions/008-whole-models.md)."""
 
 _FAR_WIDER = 1.5
 """How many times wider, in logarithms, a kernel's interval is than that of what stands in for it, for that to answer."""
@@ -140,8 +140,7 @@ def estimate_on(
     whole = None
     latency = power_w = energy_j = idle_share = None
     overlap_s = _overlap_s(program, placed, answers)
-    trains = any(operation.phase == BACKWARD for operation in program.operations)
-    host = host_s(predictor, device, program.launches, program.views, trains=trains)
+    host = host_s(predictor, device, program.host_work)
     if not unanswered:
         kernels = [Kernel(use.spec, min(counts[use], MAX_COUNT)) for use in answers]
         whole = compose(kernels, list(answers.values()))

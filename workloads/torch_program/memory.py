@@ -37,6 +37,7 @@ class Memory:
 
 def peak_memory(recording: Recording) -> Memory:
     """The peak of a recording: at each operation, the storages that have come and not yet gone."""
+    earlier = _compiled_ends(recording)
     changes = [0] * (len(recording.operations) + 2)
     steady: dict[str, int] = dict.fromkeys((WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS), 0)
     passing: list[tuple[int, int, int, str]] = []
@@ -46,6 +47,7 @@ def peak_memory(recording: Recording) -> Memory:
             steady[role] += size_b
             continue
         until = len(recording.operations) + 1 if went is None else went
+        until = max(came + 1, min(until, earlier.get(storage, until)))
         passing.append((came, until, size_b, role))
         changes[came] += size_b
         changes[until] -= size_b
@@ -67,3 +69,24 @@ def peak_memory(recording: Recording) -> Memory:
         inputs_b=steady[INPUTS],
         at=f"{operation.name} in {operation.module}" if operation.module else operation.name,
     )
+
+
+def _compiled_ends(recording: Recording) -> dict[int, int]:
+    """Where storages that compiled code makes and reads last end: with that read, whatever names of the program still hold it;
+    before it where a pass element by element has a result of as many bytes, which takes their place (`inplace_buffers` in
+    torch/_inductor/config.py).
+    """
+    last: dict[int, int] = {}
+    for i, operation in enumerate(recording.operations):
+        last.update(dict.fromkeys((tensor.storage for tensor in operation.inputs), i))
+    compiled = {
+        tensor.storage for operation in recording.operations if operation.compiled for tensor in operation.outputs
+    }
+    ends = {}
+    for storage in compiled & last.keys():
+        reader = recording.operations[last[storage]]
+        if reader.compiled:
+            size_b = recording.lifetimes[storage][0]
+            in_place = reader.pointwise and any(recording.lifetimes[t.storage][0] == size_b for t in reader.outputs)
+            ends[storage] = last[storage] + (not in_place)
+    return ends

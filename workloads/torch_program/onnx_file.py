@@ -332,6 +332,7 @@ def _convolution(item: _Node, inputs: tuple[TensorInfo, ...]) -> Product:
     arguments = {
         "input": x, "weight": weight, "stride": tuple(named.get("strides") or [1] * dims), "padding": tuple(padding[:dims]),
         "dilation": tuple(named.get("dilations") or [1] * dims), "groups": named.get("group", 1), "transposed": transposed,
+        "bias": next(iter(inputs[2:]), None) if item.node.op_type in ("Conv", "ConvTranspose") else None,
     }  # fmt: skip
     positions = prod((x if transposed else item.outputs[0]).shape)
     return "aten.convolution", arguments, inputs, 2.0 * positions * prod(weight.shape[1:])

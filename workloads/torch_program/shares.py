@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from ...models.predict.prediction import Prediction
 from .captured import Program
-from .kernels.kernel_use import KernelUse
-from .kernels.table import kernels_of
-from .operation import Operation
+from .kernels.host_calls import HostWork
+from .kernels.kernel_use import KernelUse, rows_and_cols
+from .kernels.table import ON_LISTS, kernels_of
+from .operation import BACKWARD, OPTIMIZER, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Priced:
         counts: How many there are of each.
         uses: The kernels of one of each.
         views: Calls that only gave another view of a tensor.
+        graphs: Calls of what was compiled as one.
         notes: What was fused.
     """
 
@@ -30,6 +32,7 @@ class Priced:
     counts: Sequence[int]
     uses: Sequence[Sequence[KernelUse]]
     views: int
+    graphs: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -38,6 +41,19 @@ class Priced:
         return sum(
             count * max(use.count, sum(each.count for each in use.otherwise))
             for count, uses in zip(self.counts, self.uses, strict=True) for use in uses
+        )  # fmt: skip
+
+    @property
+    def host_work(self) -> HostWork:
+        """What the host does to have them run."""
+        phases = {operation.phase for operation in self.operations}
+        listed = sum(
+            count * max((len(value) for value in operation.arguments.values() if isinstance(value, tuple)), default=0)
+            for operation, count in zip(self.operations, self.counts, strict=True) if operation.name.startswith(ON_LISTS)
+        )  # fmt: skip
+        operators = sum(count for count, uses in zip(self.counts, self.uses, strict=True) if uses)
+        return HostWork(
+            operators, self.launches, self.views, listed, self.graphs, trains=BACKWARD in phases, optimizes=OPTIMIZER in phases
         )  # fmt: skip
 
 
@@ -51,6 +67,8 @@ def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
     ]
     if families and kind == "gpu":
         uses = [[_in_tf32(use, families) for use in some] for some in uses]
+    if kind == "gpu":
+        uses = [[_in_wide_rows(use) for use in some] for some in uses]
     fusion = program.whole_fusion if compiled else program.fusion
     notes: tuple[str, ...] = ()
     if fusion.passes or compiled or program.compiles:
@@ -58,12 +76,31 @@ def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
             f"what torch.compile would fuse was recorded eagerly: {fusion.chained} element-by-element operators are taken as "
             f"{fusion.passes} passes, nothing else as fused",
         )
-    return Priced([each for each, _ in counts], [count for _, count in counts], uses, program.views, notes)
+    trains = any(operation.phase == BACKWARD for operation, _ in counts)
+    graphs = 1 + trains if compiled or program.compiles else 0
+    views = 0 if compiled else program.views
+    return Priced([each for each, _ in counts], [count for _, count in counts], uses, views, graphs, notes)
 
 
 def _in_tf32(use: KernelUse, families: Sequence[str]) -> KernelUse:
     is_rounded = use.spec.family in families and use.spec.dtype == "fp32"
     return replace(use, spec=replace(use.spec, dtype="tf32")) if is_rounded else use
+
+
+_WIDE = 1024
+"""Columns of passes that count as wide: from 256 on, predictions for an H200 no longer depend on them."""
+
+
+def _in_wide_rows(use: KernelUse) -> KernelUse:
+    """A pass over narrow rows as one over as many elements in wide ones: to a GPU's kernel a contiguous tensor is one row
+    (`coalesce_dimensions` in aten/src/ATen/TensorIterator.cpp). Measured rows of many elements are wide, and predictions of
+    others up to six times as long.
+    """
+    sizes = dict(use.spec.dims)
+    if use.spec.family == "elementwise" and sizes["cols"] < _WIDE:
+        wide = rows_and_cols(float(sizes["rows"] * sizes["cols"]), _WIDE)
+        use = replace(use, spec=replace(use.spec, dims=tuple((name, wide[name]) for name in sizes)))
+    return replace(use, otherwise=tuple(map(_in_wide_rows, use.otherwise))) if use.otherwise else use
 
 
 @dataclass(frozen=True, slots=True)

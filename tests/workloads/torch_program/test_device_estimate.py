@@ -138,3 +138,42 @@ def test_several_devices_in_one_program_are_said_to_be_one(recorded: Callable[..
 
     assert [note for note in split("cuda:1").recording.notes if "several devices" in note]
     assert not split("cuda:0").recording.notes
+
+
+def test_the_host_of_a_gpu_takes_time_for_operators_views_passes_and_steps(recorded: Callable[..., Run]) -> None:
+    x, weights = torch.ones(4, 32), [torch.nn.Parameter(torch.ones(32)) for _ in range(3)]
+    optimizer = torch.optim.SGD(weights)
+
+    def forward() -> torch.Tensor:
+        y = x
+        for weight in weights:
+            y = (y * weight).t().t()
+        return y.sum()
+
+    def train() -> None:
+        forward().backward()
+        optimizer.step()
+
+    called = recorded(torch.no_grad()(forward)).totals["nvidia-h200-sxm-141gb"].host_s
+    assert called == pytest.approx(4 * 22e-6 + 6 * 7e-6, rel=1e-6)
+    trained = recorded(train).totals["nvidia-h200-sxm-141gb"].host_s
+    assert trained > called + 600e-6 + 3 * 4e-6
+
+
+def test_compiled_code_has_its_own_call_and_no_views(recorded: Callable[..., Run]) -> None:
+    module, x = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.ReLU()), torch.ones(4, 8, 4)
+    compiled = torch.compile(module)
+    eager_s, compiled_s, all_compiled_s = (
+        recorded(torch.no_grad()(lambda each=each: each(x)), **options).totals["nvidia-h200-sxm-141gb"].host_s
+        for each, options in ((module, {}), (compiled, {}), (module, {"compiled": True}))
+    )
+    assert eager_s == pytest.approx(22e-6 + 7e-6)
+    assert compiled_s == all_compiled_s == pytest.approx(22e-6 + 200e-6)
+
+
+def test_narrow_rows_of_a_gpu_are_one_long_row(recorded: Callable[..., Run]) -> None:
+    def kernels_s(*shape: int) -> float:
+        x = torch.empty(*shape, device="meta")
+        return recorded(lambda: x.relu()).totals["nvidia-h200-sxm-141gb"].kernels_s
+
+    assert kernels_s(2**22, 16) == kernels_s(2**16, 1024)

@@ -13,6 +13,8 @@ from kernelcast.workloads.torch_program.run import Run
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+pytestmark = pytest.mark.filterwarnings("ignore::Warning:torch")
+
 
 def test_the_peak_is_where_most_lives_and_what_is_kept_is_there_from_the_start() -> None:
     operations = [Operation(f"aten.op{i}", {}, (), (), module="Net" if i == 1 else "") for i in range(4)]
@@ -57,3 +59,17 @@ def test_the_peak_is_that_of_pytorchs_tracker(
     optimizer = torch.optim.AdamW(model.parameters())
     run = recorded(lambda: step(model, optimizer, x), "amd-epyc-9005-vm-2c", threads=1)
     assert run.memory.peak_b == pytest.approx(peak_b, rel=1e-3)
+
+
+def test_compiled_code_drops_what_it_has_read_and_writes_in_place(recorded: Callable[..., Run]) -> None:
+    class Held(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made = x @ x
+            return (made.relu().exp() @ x).sum()
+
+    x = torch.ones(256, 256)
+    eager, compiled = (
+        recorded(torch.no_grad()(lambda each=each: each(x))).memory.activations_b
+        for each in (Held(), torch.compile(Held(), backend="eager"))
+    )
+    assert (eager, compiled) == (3 * x.nbytes, 2 * x.nbytes)

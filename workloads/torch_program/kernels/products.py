@@ -126,9 +126,21 @@ def grouped_product(operation: Operation, kind: str) -> Uses:
 
 
 def convolution(operation: Operation, kind: str) -> Uses:
-    """One convolution; its bias costs nothing of its own."""
+    """One convolution. A GPU adds the bias in a pass of its own, but to depthwise ones (`_convolution` in
+    aten/src/ATen/native/Convolution.cpp).
+    """
+    named, out = operation.arguments, operation.outputs[0]
+    uses = _convolution(operation, named["input"], named["weight"], out)
+    if kind == "gpu" and named.get("bias") is not None and not _is_depthwise(operation):
+        uses += streamed(
+            2.0 * out.nbytes, float_dtype(out), last_size(out), "addu", stand_in="the bias of a convolution"
+        )
+    return uses
+
+
+def _is_depthwise(operation: Operation) -> bool:
     named = operation.arguments
-    return _convolution(operation, named["input"], named["weight"], operation.outputs[0])
+    return bool(named["weight"].shape[1] == 1 and named["groups"] > 1)
 
 
 def convolution_backward(operation: Operation, kind: str) -> Uses:
@@ -169,7 +181,7 @@ def _convolution(operation: Operation, x: TensorInfo, weight: TensorInfo, out: T
             if transposed
             else [KernelUse(spec)]
         )
-    if weight.shape[1] == 1 and groups > 1:
+    if _is_depthwise(operation):
         moved = x.nbytes + out.nbytes + weight.nbytes
         return streamed(
             moved, dtype, last_size(out), widening=2.0, stand_in="a depthwise convolution by the bytes it moves"

@@ -86,14 +86,16 @@ OPERATORS: Mapping[str, Costing] = {
         "masked_fill rsub floor_divide glu glu_backward log_sigmoid_forward log_sigmoid_backward elu_backward "
         "leaky_relu_backward hardtanh_backward hardswish hardswish_backward hardsigmoid_backward "
         "softplus_backward softshrink_backward hardshrink_backward _prelu_kernel _prelu_kernel_backward "
-        "rrelu_with_noise rrelu_with_noise_backward soft_margin_loss soft_margin_loss_backward complex polar _amp_update_scale",
+        "rrelu_with_noise rrelu_with_noise_backward mish_backward soft_margin_loss "
+        "soft_margin_loss_backward complex polar _amp_update_scale",
         traffic.elementwise,
     ),
     **_all(
         "reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward replication_pad1d "
         "replication_pad1d_backward replication_pad2d replication_pad2d_backward diagonal_copy diag_embed "
         "diagonal_backward narrow_copy view_copy unbind_copy unfold_copy unfold_backward squeeze_copy "
-        "unsqueeze_copy t_copy alias_copy block_diag _chunk_cat rot90 pixel_unshuffle channel_shuffle",
+        "unsqueeze_copy t_copy alias_copy block_diag _chunk_cat rot90 pixel_unshuffle channel_shuffle "
+        "native_channel_shuffle",
         traffic.copy,
     ),
     **_all("embedding", traffic.embedding),
@@ -137,12 +139,16 @@ _NAMESPACES: Mapping[str, Costing] = {
 NOT_ANSWERED = frozenset(_NAMESPACES)
 
 
+ON_LISTS = ("aten._foreach_", "aten._fused_")
+"""How names of operators on lists of tensors begin."""
+
+
 def kernels_of(operation: Operation, kind: str) -> Uses:
     """The kernels that an operator runs on a device of a kind, `gpu` or `cpu`; none where it moves nothing."""
     costing = OPERATORS.get(operation.name) or OPERATORS.get(operation.base_name)
     if costing is not None:
         return costing(operation, kind)
-    if operation.name.startswith(("aten._foreach_", "aten._fused_")) and "self" in operation.arguments:
+    if operation.name.startswith(ON_LISTS) and "self" in operation.arguments:
         return traffic.over_lists(operation, kind)
     if operation.pointwise:
         return traffic.elementwise(operation, kind)
@@ -164,7 +170,7 @@ def arithmetic(operation: Operation) -> float:
 def is_known(operation: Operation) -> bool:
     """Whether it has an entry, and is not priced as an operator of which nothing is known."""
     named = operation.name in OPERATORS or operation.base_name in OPERATORS
-    return named or operation.pointwise or operation.name.startswith(("aten._foreach_", "aten._fused_"))
+    return named or operation.pointwise or operation.name.startswith(ON_LISTS)
 
 
 def makes_state(operation: Operation, recording: Recording) -> bool:

@@ -32,7 +32,7 @@ _SCALAR_OR_TENSOR: Mapping[str, tuple[str, str]] = {
 _COMPUTES_LIKE: Mapping[str, str] = {
     "gelu_backward": "gelu", "silu_backward": "silu", "erf": "gelu", "sin": "tanh", "cos": "tanh", "rsqrt": "sqrt",
     "expm1": "exp", "exp2": "exp", "log1p": "log", "log2": "log", "softplus": "log", "log_sigmoid_forward": "log", "elu": "exp",
-    "mish": "silu", "hardswish": "silu", "logit": "log", "reciprocal": "divu",
+    "mish": "silu", "mish_backward": "silu", "hardswish": "silu", "logit": "log", "reciprocal": "divu",
 }  # fmt: skip
 """Variants that compute as much; all others compute little, and are priced by their bytes."""
 
@@ -191,12 +191,29 @@ def batch_norm(operation: Operation, kind: str, *, passes: float) -> Uses:
     if not named.get("training", named.get("train", False)):
         return streamed(source.nbytes * (1 + passes), float_dtype(source), last_size(source), stand_in=name)
     if kind == "gpu":
-        # Forwards two reads and a write; backwards those of two tensors.
-        moved = source.nbytes * (3 if passes == 1.0 else 5)
-        return streamed(
-            moved, float_dtype(source), last_size(source), widening=2.0, stand_in=f"{operation.name} by its bytes"
-        )
+        return _batch_norm_of_gpus(operation, source, forward=passes == 1.0)
     return scaled(_norm(source, source.numel // source.shape[1], "layernorm"), 3.0 * passes, name, 2.0)
+
+
+_FULL_CHANNELS, _FULL_CHANNELS_BF16 = 240, 2400
+"""Channels of a BatchNorm from which on a GPU reads them as fast as memory delivers: each is one block's, of cuDNN
+(`bn_fw_tr_1C11`) as of PyTorch, which is what bf16 runs as and reads number by number (`_select_batch_norm_backend` in
+aten/src/ATen/native/Normalization.cpp, `batch_norm_collect_statistics_kernel` in cuda/Normalization.cuh). A block reads 17 GB/s
+and 1.7 GB/s, of 4.1 TB/s: two layers of 64 and 128 channels on an H200 (benchmarks/torch_programs.py)."""
+
+
+def _batch_norm_of_gpus(operation: Operation, source: TensorInfo, *, forward: bool) -> Uses:
+    """Forwards two reads and a write; backwards those of two tensors."""
+    is_bf16, channels = source.kernel_dtype == "bf16", source.shape[1]
+    reads, others = (1, 2) if forward else (2, 3)
+    if len(source.shape) < 3 or (source.strides[1] == 1 and channels > 1):
+        slower = 1.0
+    else:
+        slower = max(1.0, (_FULL_CHANNELS_BF16 if is_bf16 else _FULL_CHANNELS) / channels)
+    # What PyTorch writes runs in as many blocks as there are rows.
+    moved = source.nbytes * (slower * reads + others * (1.0 if is_bf16 else slower))
+    name = f"{operation.name} by its bytes"
+    return streamed(moved, float_dtype(source), last_size(source), widening=2.0, stand_in=name)
 
 
 def pooling(operation: Operation, kind: str) -> Uses:

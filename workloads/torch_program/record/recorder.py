@@ -109,7 +109,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return NotImplemented
         if self.is_paused or func.namespace in _NOT_RECORDED:
             return _answer(func, args, kwargs)
-        if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), _COMPOSITE.name):
+        if _is_made_of_others(func.name()):
             with self:
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
         return self._call(func, args, kwargs)
@@ -172,7 +172,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         may_be_view = not changes and func.namespace == "aten" and bool(outputs)
         is_view = may_be_view and all(info.storage in known for info in outputs)
         if is_view or name in _FREE or torch.Tag.inplace_view in func.tags:
-            self.recording.views += 1
+            # What is compiled makes its views beforehand.
+            self.recording.views += not compiled
             return result
         if not outputs and changes:
             # Operators on lists that work in place return nothing. Fused optimisers write gradients only to unscale them.
@@ -308,6 +309,17 @@ def _makes_on_meta(kwargs: Mapping[str, Any]) -> bool:
     """Whether a call without tensors makes one on the meta device."""
     device = kwargs.get("device")
     return device is not None and torch.device(device).type == "meta"
+
+
+@cache
+def _is_made_of_others(name: str) -> bool:
+    """Whether an operator runs as others, and as no kernel of its own.
+
+    `silu_backward`, `mish_backward` and `native_channel_shuffle` have both: a kernel of the host, the first two of CUDA, and
+    a decomposition for other devices (aten/src/ATen/native/native_functions.yaml).
+    """
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return bool(has_kernel(name, _COMPOSITE.name) and not has_kernel(name, "CPU"))
 
 
 @cache

@@ -154,7 +154,12 @@ def test_convolutions_of_every_kind_have_their_arithmetic(
     x = torch.ones(*shape, requires_grad=True)
     ran = operations(lambda: layer(x).sum().backward())
     (forward,) = (item for item in ran if item.name == "aten.convolution")
-    assert sum(map(flops, kernels_of(forward, "gpu"))) == pytest.approx(forward.flops)
+    assert sum(map(flops, kernels_of(forward, "cpu"))) == pytest.approx(forward.flops)
+    *_, bias = kernels_of(forward, "gpu")
+    assert (bias.stand_in, moved_b(bias)) == (
+        "the bias of a convolution",
+        pytest.approx(2 * forward.outputs[0].nbytes, rel=0.02),
+    )
     backward = [use for use in uses(ran, "aten.convolution_backward") if use.spec.family in ("gemm", "conv2d")]
     assert sum(map(flops, backward)) == pytest.approx(2 * forward.flops)
 
@@ -223,11 +228,33 @@ def test_a_fused_step_reads_four_tensors_and_writes_three(operations: Recorded) 
     assert sum(moved_b(other) * other.count for other in use.otherwise) == pytest.approx(28 * 2**20, rel=0.01)
 
 
-def test_statistics_of_a_batch_are_passes_over_memory_on_a_gpu(operations: Recorded) -> None:
-    x = torch.ones(8, 4, 64, 64, requires_grad=True)
-    ran = operations(lambda: nn.BatchNorm2d(4)(x).sum().backward())
+@pytest.mark.parametrize(
+    ("channels", "dtype", "layout", "passes"),
+    [
+        (256, torch.float32, torch.contiguous_format, [3, 5]), (60, torch.float32, torch.contiguous_format, [12, 20]),
+        (60, torch.float32, torch.channels_last, [3, 5]), (240, torch.bfloat16, torch.contiguous_format, [12, 23]),
+    ],
+)  # fmt: skip
+def test_statistics_of_a_batch_are_passes_of_a_block_for_each_channel_on_a_gpu(
+    operations: Recorded, channels: int, dtype: torch.dtype, layout: torch.memory_format, passes: list[int]
+) -> None:
+    x = torch.ones(8, channels, 8, 8, dtype=dtype, requires_grad=True)
+    norm = nn.BatchNorm2d(channels, dtype=dtype)
+    ran = operations(lambda: norm(x.to(memory_format=layout)).sum().backward())
     moved = [sum(map(moved_b, uses(ran, f"aten.native_batch_norm{which}"))) for which in ("", "_backward")]
-    assert moved == pytest.approx([3 * x.nbytes, 5 * x.nbytes], rel=0.01)
+    assert moved == pytest.approx([number * x.nbytes for number in passes], rel=0.01)
+
+
+def test_what_cuda_has_a_kernel_for_is_one_operator(operations: Recorded) -> None:
+    x = torch.ones(8, 64, requires_grad=True)
+    ran = operations(lambda: F.mish(F.silu(x)).sum().backward())
+    assert [item.name for item in ran if item.phase == "backward"] == ["aten.mish_backward", "aten.silu_backward"]
+    assert [use.spec.variant for use in uses(ran, "aten.mish_backward")] == ["silu"]
+
+
+def test_convolutions_of_one_input_for_each_output_add_their_bias_themselves(operations: Recorded) -> None:
+    ran = operations(lambda: nn.Conv2d(8, 8, 3, groups=8)(torch.ones(2, 8, 9, 9)))
+    assert len(uses(ran, "aten.convolution")) == 1
 
 
 def test_one_matrix_for_a_whole_batch_is_one_product(operations: Recorded) -> None:
