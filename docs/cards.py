@@ -59,17 +59,17 @@ SHARED_GAPS = (
 )
 
 GPU_KERNELS = """
-Latencies of fifteen families of kernels on NVIDIA H200s, some also on an H100, taken as CUDA graphs, caches hot and cold, in the
-dtypes that PyTorch runs there; of a stratified share also power and energy. Shapes fill the space of sizes evenly in the logarithm or are
-those of published models. The campaign measured the cases with the most value for its minutes (docs/measurement.md). Results,
-and a comparison with public tables, are in docs/h200.md.
+Latencies of fifteen families of kernels on NVIDIA H200s, some also on an H100, taken as CUDA graphs, caches hot and cold, in
+the dtypes that PyTorch runs there; of a stratified share also power and energy. Shapes fill the space of sizes evenly in the
+logarithm or are those of published models. The campaigns measured the cases with the most value for its minutes
+(docs/measurement.md). Results, and a comparison with public tables, are in docs/h200.md.
 """
 
 GPU_TILED = """
-Matrix products and attention with their tuning knobs on NVIDIA H200s, some also on an H100: Triton kernels, CUTLASS kernels for sm_80's
-tensor cores, and a naive CUDA product in square tiles of 1 to 32. Poor configurations are in it on purpose: a cost model must
-know them. Every result was checked against PyTorch before it was timed. Registers, spills and shared memory come from the
-compilers.
+Matrix products and attention with their tuning knobs on NVIDIA H200s, some also on an H100: Triton kernels, CUTLASS kernels
+for sm_80's tensor cores, and a naive CUDA product in square tiles of 1 to 32. Poor configurations are in it on purpose: a
+cost model must know them. Every result was checked against PyTorch before it was timed. Registers, spills and shared memory
+come from the compilers.
 """
 
 GPU_GAPS = (
@@ -132,7 +132,12 @@ CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]
             *SHARED_GAPS,
         ),
     ),
-    "h200-kernels.md": ("Library kernels on NVIDIA H200 and H100", GPU_KERNELS, _of("gpu", ("torch", "torch-*")), GPU_GAPS),
+    "h200-kernels.md": (
+        "Library kernels on NVIDIA H200 and H100",
+        GPU_KERNELS,
+        _of("gpu", ("torch", "torch-*")),
+        GPU_GAPS,
+    ),
     "h200-tiled.md": (
         "Tiled kernels on NVIDIA H200 and H100",
         GPU_TILED,

@@ -7,7 +7,7 @@ from functools import partial
 
 from ....features.kernel import View, get_family
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
-from . import products, traffic
+from . import indexed, products, traffic
 from .collectives import collective
 from .kernel_use import FACTORISATION, Costing, Uses, by_bytes
 
@@ -98,15 +98,15 @@ OPERATORS: Mapping[str, Costing] = {
         "native_channel_shuffle",
         traffic.copy,
     ),
-    **_all("embedding", traffic.embedding),
-    **_all("index_select", traffic.select_rows),
-    **_all("index gather take _unsafe_index", traffic.gather),
-    **_all("embedding_dense_backward", traffic.embedding_backward),
+    **_all("embedding", indexed.embedding),
+    **_all("index_select", indexed.select_rows),
+    **_all("index gather take _unsafe_index", indexed.gather),
+    **_all("embedding_dense_backward", indexed.embedding_backward),
     **_all(
         "scatter scatter_add scatter_reduce index_add index_put index_copy index_fill masked_scatter "
-        "_unsafe_index_put _index_put_impl slice_scatter select_scatter", traffic.scatter,
+        "_unsafe_index_put _index_put_impl slice_scatter select_scatter", indexed.scatter,
     ),
-    **_all("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", traffic.per_row),
+    **_all("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", indexed.per_row),
     **_all(
         "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d "
         "avg_pool3d_backward max_pool3d_with_indices max_pool3d_with_indices_backward", traffic.pooling,
@@ -126,8 +126,8 @@ OPERATORS: Mapping[str, Costing] = {
     ),
     **_all("cumsum cumprod logcumsumexp cummax cummin", partial(traffic.sweep, passes=1.5, widening=3.0)),
     # A router's softmax, choice of 8 of 128 experts, sort and search take some 50 µs on an H200, whatever the number of tokens.
-    **_all("sort argsort median nanmedian mode", partial(traffic.ordering, kernels=16.0)),
-    **_all("topk kthvalue", partial(traffic.ordering, kernels=10.0)),
+    **_all("sort argsort median nanmedian mode", partial(indexed.ordering, kernels=16.0)),
+    **_all("topk kthvalue", partial(indexed.ordering, kernels=10.0)),
 }  # fmt: skip
 
 _NAMESPACES: Mapping[str, Costing] = {

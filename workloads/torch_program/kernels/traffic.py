@@ -7,16 +7,14 @@ from math import ceil, prod
 from typing import Any
 
 from ....features.kernel import KernelSpec
-from ..operation import FLOATS, Operation, TensorInfo, float_dtype, itemsize_b
+from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
 from .kernel_use import (
     ALIKE,
-    SCATTERED,
     KernelUse,
     Uses,
     last_size,
     rows_and_cols,
     scaled,
-    small_kernels,
     streamed,
 )
 
@@ -270,91 +268,12 @@ def fill(operation: Operation, kind: str) -> Uses:
     )
 
 
-def embedding(operation: Operation, kind: str) -> Uses:
-    """Rows of a table; where the family was not measured on such a device, a gather by its bytes."""
-    named, moved = operation.arguments, gather(operation, kind)
-    weight, index = named["weight"], named["indices"]
-    return _embedding(weight, index.numel, weight.shape[0], "", moved)
-
-
-def select_rows(operation: Operation, kind: str) -> Uses:
-    """`index_select`: of the first dimension it is an embedding, which calls it; of another one a gather."""
-    named, moved = operation.arguments, gather(operation, kind)
-    table, index = named["self"], named["index"]
-    if len(table.shape) != 2 or named["dim"] not in (0, -2):
-        return moved
-    return _embedding(table, index.numel, table.shape[0], "", moved)
-
-
-def _embedding(rows: TensorInfo, tokens: int, vocabulary: int, variant: str, otherwise: Uses) -> Uses:
-    if not otherwise or rows.kernel_dtype not in FLOATS:
-        return otherwise
-    spec = KernelSpec.of(
-        "embedding", rows.kernel_dtype, variant=variant, timing="device", tokens=tokens, vocabulary=vocabulary,
-        cols=last_size(rows),
-    )  # fmt: skip
-    return [KernelUse(spec, otherwise=tuple(otherwise))]
-
-
-def gather(operation: Operation, kind: str) -> Uses:
-    """Elements or rows at computed places: as many as there are in the answer are read and written."""
-    moved = 2 * operation.bytes_out + _index_bytes(operation)
-    return _scattered(operation, moved)
-
-
-_ADDING = ("index_add", "scatter_add", "scatter_reduce")
-_ATOMIC_B = 48.0
-"""Bytes of memory traffic that take a GPU as long as adding one element of two bytes to its place: 11.3 ps at 4.27 TB/s. So
-long take experts by PyTorch's grouped product on an H200 beyond their products, gathers and activations (26 rows of at least 8
-million elements; quartiles 10.6 and 11.6 ps)."""
-
-
-def scatter(operation: Operation, kind: str) -> Uses:
-    """Elements written or added at computed places; a target that is not changed in place is copied first."""
-    target, *others = operation.inputs
-    floats = [tensor for tensor in others if tensor.dtype not in ("int64", "int32", "bool")]
-    is_atomic = kind == "gpu" and target.itemsize_b == 2 and operation.name.split(".")[-1].rstrip("_") in _ADDING
-    written = sum(_ATOMIC_B * tensor.numel if is_atomic else 3.0 * tensor.nbytes for tensor in floats)
-    whole = 0 if operation.name.endswith("_") else 2 * target.nbytes
-    return _scattered(operation, written + whole + _index_bytes(operation))
-
-
-def embedding_backward(operation: Operation, kind: str) -> Uses:
-    """A table of zeros, to which the gradient of each token is added."""
-    named, grad = operation.arguments, operation.inputs[0]
-    moved = _scattered(operation, operation.bytes_out + 3 * grad.nbytes + _index_bytes(operation))
-    return _embedding(grad, named["indices"].numel, int(named["num_weights"]), "backward", moved)
-
-
-def _index_bytes(operation: Operation) -> int:
-    return sum(tensor.nbytes for tensor in operation.inputs if tensor.dtype in ("int64", "int32", "bool"))
-
-
-def _scattered(operation: Operation, moved: float) -> Uses:
-    tensors = (*operation.outputs, *operation.inputs)
-    name = f"{operation.name} by the bytes it reads and writes"
-    return streamed(moved, float_dtype(*tensors), last_size(tensors[0]), widening=SCATTERED, stand_in=name)
-
-
 def sweep(operation: Operation, kind: str, *, passes: float = 1.0, widening: float = 2.0) -> Uses:
     """Passes over everything it reads and writes: pooling, interpolation, dropout, scans."""
     tensors = (*operation.outputs, *operation.inputs)
     moved = passes * (operation.bytes_in + operation.bytes_out)
     name = f"{operation.name} by the bytes it reads and writes"
     return streamed(moved, float_dtype(*tensors), last_size(tensors[0]), widening=widening, stand_in=name)
-
-
-def ordering(operation: Operation, kind: str, *, kernels: float) -> Uses:
-    """Sorts, of which radix sorts of GPUs pass over keys and positions some ten times, in `kernels` launches on a GPU."""
-    name = f"{operation.name} by the bytes it reads and writes"
-    return sweep(operation, kind, passes=10.0, widening=10.0) + (small_kernels(kernels, name) if kind == "gpu" else [])
-
-
-def per_row(operation: Operation, kind: str) -> Uses:
-    """Losses that pick one number of each row: the rows' indices, and as many numbers."""
-    target = operation.arguments["target"]
-    moved = 2 * target.nbytes + (operation.bytes_out if "backward" in operation.name else 0)
-    return _scattered(operation, moved)
 
 
 _OPTIMIZERS = {"aten._fused_adam": "adam", "aten._fused_adamw": "adam", "aten._fused_sgd": "sgd"}

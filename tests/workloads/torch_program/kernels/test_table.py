@@ -187,17 +187,6 @@ def test_what_moves_data_is_priced_by_the_bytes_it_moves(
     assert sum(map(moved_b, found)) == pytest.approx(bytes_, rel=0.05)
 
 
-def test_embeddings_and_their_gradients_are_of_their_family_or_else_of_their_bytes(operations: Recorded) -> None:
-    table = torch.ones(1000, 64, requires_grad=True)
-    ran = operations(lambda: F.embedding(torch.ones(5, 3, dtype=torch.int64), table).sum().backward())
-    (forward,), (backward,) = (uses(ran, name) for name in ("aten.embedding", "aten.embedding_dense_backward"))
-    sizes = "tokens=15,vocabulary=1000,cols=64"
-    assert str(forward.spec) == f"embedding[{sizes}]:fp32 device"
-    assert str(backward.spec) == f"embedding[{sizes}]:fp32 backward device"
-    assert [other.spec.family for use in (forward, backward) for other in use.otherwise] == ["elementwise"] * 2
-    assert sum(map(moved_b, forward.otherwise)) == pytest.approx(2 * 15 * 64 * 4 + 15 * 8, rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("options", "variant"), [({}, "sgd"), ({"momentum": 0.9}, "momentum"), (None, "adam")], ids=lambda item: str(item)
 )
@@ -408,13 +397,3 @@ def test_groups_that_no_row_falls_into_are_not_read(operations: Recorded) -> Non
 
     assert groups(8) == (8, 1)
     assert groups(4096) == (128, 32)
-
-
-def test_atomic_additions_and_sorts_take_gpus_longer_than_their_bytes(operations: Recorded) -> None:
-    rows, places = torch.ones(256, 64, dtype=torch.bfloat16), torch.zeros(256, dtype=torch.int64)
-    (added,) = operations(lambda: torch.zeros(8, 64, dtype=torch.bfloat16).index_add_(0, places, rows))[-1:]
-    on_gpu, on_cpu = (kernels_of(added, kind)[0].spec for kind in ("gpu", "cpu"))
-    assert on_gpu["rows"] * on_gpu["cols"] > 5 * on_cpu["rows"] * on_cpu["cols"]
-    (ordered,) = operations(lambda: torch.sort(places))
-    assert sum(use.scale for use in kernels_of(ordered, "gpu")) > 10
-    assert len(kernels_of(ordered, "cpu")) == 1

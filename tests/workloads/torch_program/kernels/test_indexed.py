@@ -1,0 +1,38 @@
+"""Operators at computed places as kernels: embeddings, additions to places, sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from kernelcast.features.kernel import View, get_family
+from kernelcast.workloads.torch_program.kernels.table import kernels_of
+from kernelcast.workloads.torch_program.operation import Operation
+from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
+
+Recorded = Callable[..., list[Operation]]
+
+
+def test_embeddings_and_their_gradients_are_of_their_family_or_else_of_their_bytes(operations: Recorded) -> None:
+    table = torch.ones(1000, 64, requires_grad=True)
+    ran = operations(lambda: F.embedding(torch.ones(5, 3, dtype=torch.int64), table).sum().backward())
+    by_name = {operation.name: kernels_of(operation, "gpu") for operation in ran}
+    (forward,), (backward,) = (by_name[name] for name in ("aten.embedding", "aten.embedding_dense_backward"))
+    sizes = "tokens=15,vocabulary=1000,cols=64"
+    assert str(forward.spec) == f"embedding[{sizes}]:fp32 device"
+    assert str(backward.spec) == f"embedding[{sizes}]:fp32 backward device"
+    assert [other.spec.family for use in (forward, backward) for other in use.otherwise] == ["elementwise"] * 2
+    (gathered,) = forward.otherwise
+    moved_b = float(get_family("elementwise").bytes_moved(View.of(gathered.spec)))
+    assert moved_b == pytest.approx(2 * 15 * 64 * 4 + 15 * 8, rel=0.05)
+
+
+def test_atomic_additions_and_sorts_take_gpus_longer_than_their_bytes(operations: Recorded) -> None:
+    rows, places = torch.ones(256, 64, dtype=torch.bfloat16), torch.zeros(256, dtype=torch.int64)
+    (added,) = operations(lambda: torch.zeros(8, 64, dtype=torch.bfloat16).index_add_(0, places, rows))[-1:]
+    on_gpu, on_cpu = (kernels_of(added, kind)[0].spec for kind in ("gpu", "cpu"))
+    assert on_gpu["rows"] * on_gpu["cols"] > 5 * on_cpu["rows"] * on_cpu["cols"]
+    (ordered,) = operations(lambda: torch.sort(places))
+    assert sum(use.scale for use in kernels_of(ordered, "gpu")) > 10
+    assert len(kernels_of(ordered, "cpu")) == 1
