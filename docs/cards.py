@@ -165,6 +165,19 @@ TILE_GAPS = (
     *SHARED_GAPS,
 )
 
+TRITON_TILES = """
+Up to 48 configurations each of 40 shapes by Triton on one NVIDIA H200: products in bf16 and fp8 and attention, of prompts and
+of decoding, caches hot (`benchmarks/triton_sweep.py`). Cost models of Triton's configurations are trained on them and judged
+with shapes held out (docs/plugins.md). The kernel model is not: with thousands of rows of few shapes it gets products by
+other libraries wrong.
+"""
+
+TRITON_TILE_GAPS = (
+    "One board on one day. 1,770 of the sweep's 2,000 cases, in random order.",
+    "Products of row-major operands, no transposed ones; head sizes of 64 and 128.",
+    *GPU_GAPS[1:3],
+)
+
 TILE_CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]]] = {
     "iree-tiles.md": ("Tiled kernels of IREE on one Zen 5 core", IREE_TILES, _of("cpu", ("iree",)), TILE_GAPS),
     "mlir-opt-tiles.md": (
@@ -172,6 +185,12 @@ TILE_CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str,
         MLIR_OPT_TILES,
         _of("cpu", ("mlir-opt",)),
         TILE_GAPS,
+    ),
+    "triton-sweep.md": (
+        "Triton's configurations on an NVIDIA H200",
+        TRITON_TILES,
+        _of("gpu", ("triton",)),
+        TRITON_TILE_GAPS,
     ),
 }
 
