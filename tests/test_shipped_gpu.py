@@ -15,9 +15,7 @@ from kernelcast.datasets.store.parquet_files import provenance_of, read_file
 from kernelcast.features.device import catalogue
 
 H200 = "nvidia-h200-sxm-141gb"
-GPU_FAMILIES = set(shipped_families()) - {
-    "causal_conv1d", "cross_entropy", "embedding", "latent_attention", "linear_attention", "optimizer", "quantize", "rope",
-}  # fmt: skip
+GPU_FAMILIES = set(shipped_families()) - {"linear_attention", "quantize"}
 """Others were measured on a CPU alone."""
 
 TILED = {"triton", "cutlass", "cupy-tiled"}
@@ -32,7 +30,7 @@ def rows() -> list[dict[str, Any]]:
 def test_there_are_as_many_gpu_rows_as_promised(rows: list[dict[str, Any]]) -> None:
     assert len(rows) >= 8_000
     assert sum(row["impl"] in TILED for row in rows) >= 1_500
-    assert sum(row["energy_j"] is not None for row in rows) >= 150
+    assert sum(row["energy_j"] is not None for row in rows) >= 300
     assert {row["family"] for row in rows} == GPU_FAMILIES
     assert {row["dtype"] for row in rows} == {"fp32", "tf32", "bf16", "fp16", "fp8", "int8"}
     assert {row["family"] for row in rows if row["energy_j"] is not None} == GPU_FAMILIES
@@ -97,7 +95,7 @@ def test_launch_traces_and_counters_are_there() -> None:
     assert all(set(table["device"].to_pylist()) == {H200} for table in (launches, summaries, counted))
     assert launches.num_rows > 500
     assert summaries.num_rows == 9
-    assert set(counted["family"].to_pylist()) == GPU_FAMILIES
+    assert len(set(counted["family"].to_pylist()) & GPU_FAMILIES) == 9
 
 
 def test_the_device_is_characterised_within_its_datasheet() -> None:
