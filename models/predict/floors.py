@@ -1,4 +1,4 @@
-"""Times below which no answer of a category falls, beside the bounds on paper: of its calls, and of the block of a row.
+"""Times below which no answer of a category falls, beside the bounds on paper: of its calls, its bytes, and the block of a row.
 
 A LayerNorm's row is the work of one block of threads, whatever else the GPU has to do. Tables with rows of up to some thousand
 columns do not show it: 16 rows of four million (KernelBench, six GPUs) take up to five times as long as was said.
@@ -11,8 +11,10 @@ import math
 import numpy as np
 
 from ...features.batch.cases import Cases, Floats
+from ...features.cost.bounds import Work
 from ...features.cost.device_limits import call_floor_s
 from ...features.vector.extract import CategoryFeatures
+from ..family_model.device_transfer import STREAM_SHARES
 
 _ROWS_OF_BLOCKS = ("layernorm", "layernorm")
 """The family and variant whose rows are a block's."""
@@ -41,6 +43,29 @@ def log_column_s(family: str, features: CategoryFeatures) -> float:
     if (family, features.read.variant) != _ROWS_OF_BLOCKS or features.device.kind != "gpu" or clock_hz is None:
         return -math.inf
     return -math.log(_COLUMNS_PER_CLOCK * clock_hz)
+
+
+_NOT_ALL_READ = ("attention", "moe")
+"""Families some of whose public rows take less than their bytes: uneven routers leave experts out, windows keys."""
+
+
+def log_stream(family: str, features: CategoryFeatures) -> float:
+    """Ln of the least time of a GPU's kernel over that of its bytes at the peak bandwidth, -inf where it may be less.
+
+    Public streams of 14 GPUs reach 0.98 of the peak at most.
+    """
+    if features.device.kind != "gpu" or family in _NOT_ALL_READ:
+        return -math.inf
+    return -math.log(STREAM_SHARES[2])
+
+
+def log_streamed_s(work: Work, log_share: Floats) -> Floats:
+    """Ln of the least time of kernels that move at least twice what the last cache holds, shape `(n,)`; -inf of others.
+
+    Run over and over, they find nothing of it there: of 90,000 rows of ten GPUs, own ones and NeuSight's, none takes less. The
+    bound on paper grants them a whole cache.
+    """
+    return np.where(work.bounds_s["dram"] >= 0.5 * work.dram_all_s, log_share + np.log(work.dram_all_s), -np.inf)
 
 
 def log_rows_s(cases: Cases, log_column: Floats, most_columns: Floats) -> Floats | None:

@@ -18,6 +18,7 @@ from ...features.batch.category import (
     measured_label,
     thread_label,
 )
+from ...features.cost.bounds import Work
 from ...features.errors import listed
 from ...features.kernel import KernelFamily, get_family
 from ...features.vector.extract import CategoryFeatures
@@ -29,7 +30,7 @@ from ..family_model.family_regressor import CategoryInputs, Source, covered_targ
 from ..family_model.intervals import power_limits_of
 from ..family_model.utilisation import POWERED_KIND
 from ..family_model.vector_products import unknown_sides
-from .floors import log_call_s, log_column_s, log_rows_s
+from .floors import log_call_s, log_column_s, log_rows_s, log_stream, log_streamed_s
 from .prediction import HOST_S, MOST_PASSES, ScoreRows
 
 SCALED_BOUND = "scaled bound"
@@ -91,6 +92,7 @@ class RecordColumns:
         learned: Whether a learned model applies.
         log_call_s: ln of the least time of a call that the device file says, -inf where it says none.
         log_column_s: ln of the least time that a block takes for a column of its row, -inf where rows are not a block's.
+        log_stream: ln of the least time over that of all bytes at the peak bandwidth, -inf where it may be less.
         least_alignment: Least common alignment of measured products.
         most_alignment: Most common alignment of them.
         unknown_vectors: Along which sides products with a vector were never measured, shape `(2, n)`.
@@ -102,6 +104,7 @@ class RecordColumns:
     learned: Floats
     log_call_s: Floats
     log_column_s: Floats
+    log_stream: Floats
     least_alignment: Floats
     most_alignment: Floats
     unknown_vectors: Floats
@@ -117,13 +120,13 @@ class RecordColumns:
     @classmethod
     def of_rows(cls, table: Floats) -> RecordColumns:
         """The columns in the rows of a table, in the order of the attributes."""
-        limit_w, memory_b, learned, log_call, log_column, least, most = table[:7]
-        return cls(limit_w, memory_b, learned, log_call, log_column, least, most, table[7:9], table[9:])
+        return cls(*table[:8], table[8:10], table[10:])
 
-    def log_floor_s(self, cases: Cases) -> Floats:
-        """Ln of the times below which no answer falls, beside the bounds on paper, shape `(n,)` or `(1,)`."""
+    def log_floor_s(self, cases: Cases, work: Work) -> Floats:
+        """Ln of the times below which no answer falls, beside the bounds on paper, shape `(n,)`."""
         log_rows = log_rows_s(cases, self.log_column_s, self.largest_sizes[-1])
-        return self.log_call_s if log_rows is None else np.maximum(self.log_call_s, log_rows)
+        floor = np.maximum(self.log_call_s, log_streamed_s(work, self.log_stream))
+        return floor if log_rows is None else np.maximum(floor, log_rows)
 
 
 _NEARER = 0.3
@@ -164,8 +167,8 @@ class CategoryRecord:
         memory_b = device.fact("memory_b") or math.inf
         numbers = np.array(
             [limit_w, memory_b, support.is_learned, log_call_s(inputs.features, support.own_regime["latency"] == "seen"),
-             log_column_s(model.schema.family, inputs.features), *support.alignments, *support.unknown_vectors,
-             *support.largest_sizes]
+             log_column_s(model.schema.family, inputs.features), log_stream(model.schema.family, inputs.features),
+             *support.alignments, *support.unknown_vectors, *support.largest_sizes]
         )  # fmt: skip
         columns = RecordColumns.of_rows(numbers[:, None])
         adaptations = model.adaptations.get(inputs.features.category.device, {})

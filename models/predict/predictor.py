@@ -215,7 +215,7 @@ class FamilyPredictor:
             self._transfer(query, records, logs, freely, parts if with_points else None, near_duplicate)
         if vectors is not None:
             bound_by_streams(logs["latency"], scales[0], query.features.work, vectors)
-        logs["latency"] = np.maximum(logs["latency"], columns.log_floor_s(query.cases))
+        logs["latency"] = np.maximum(logs["latency"], columns.log_floor_s(query.cases, query.features.work))
         if not with_points:
             return RawEstimates(logs, {}, {}, near_duplicate, columns.limit_w), scales
         limit_w = np.broadcast_to(columns.limit_w, code.shape)
