@@ -366,8 +366,8 @@ TORCH_PROGRAM_CARD = "torch-programs.md"
 
 DECODER_STEPS = """
 `steps.parquet` has 66 steps of decoder layers in plain PyTorch with random weights, as CUDA graphs: prompts and decoding of
-Llama 3.1 8B and 70B and Qwen3 30B-A3B, with power and energy (`benchmarks/decoder_steps.py`, docs/h200.md). No model was trained
-on them.
+Llama 3.1 8B and 70B and Qwen3 30B-A3B, with power and energy (`benchmarks/decoder_steps.py`, docs/h200.md). No model was
+trained on them.
 """
 
 
@@ -390,8 +390,9 @@ def torch_program_card() -> str:
         f"* {facts['device']}, {facts['gpu']['power_limit_w']:g} W, driver {facts['gpu']['driver']}, CUDA {facts['cuda']}, "
         f"torch {facts['torch']}, Python {facts['python']}"
     )
-    parts = ["# PyTorch programs on an H200", TORCH_PROGRAMS.strip(), DECODER_STEPS.strip(), "## What", "\n".join(lines), "## Where and how", where,
-             "## Known gaps", "\n".join(f"* {gap}" for gap in TORCH_PROGRAM_GAPS), "## Licence", LICENCE]  # fmt: skip
+    parts = ["# PyTorch programs on an H200", TORCH_PROGRAMS.strip(), DECODER_STEPS.strip(), "## What", "\n".join(lines),
+             "## Where and how", where, "## Known gaps", "\n".join(f"* {gap}" for gap in TORCH_PROGRAM_GAPS), "## Licence",
+             LICENCE]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
 
