@@ -120,7 +120,8 @@ class RecordColumns:
     @classmethod
     def of_rows(cls, table: Floats) -> RecordColumns:
         """The columns in the rows of a table, in the order of the attributes."""
-        return cls(*table[:8], table[8:10], table[10:])
+        limit_w, memory_b, learned, log_call, log_column, stream, least, most = table[:8]
+        return cls(limit_w, memory_b, learned, log_call, log_column, stream, least, most, table[8:10], table[10:])
 
     def log_floor_s(self, cases: Cases, work: Work) -> Floats:
         """Ln of the times below which no answer falls, beside the bounds on paper, shape `(n,)`."""
