@@ -173,8 +173,7 @@ other libraries wrong.
 """
 
 TRITON_TILE_GAPS = (
-    "One board on one day. 1,770 of the sweep's 2,000 cases, in random order.",
-    "Products of row-major operands, no transposed ones; head sizes of 64 and 128.",
+    "One board on one day; 1,770 of the sweep's 2,000 cases, in random order; row-major operands, head sizes of 64 and 128.",
     *GPU_GAPS[1:3],
 )
 
@@ -365,9 +364,8 @@ TORCH_PROGRAM_CARD = "torch-programs.md"
 
 
 DECODER_STEPS = """
-`steps.parquet` has 66 steps of decoder layers in plain PyTorch with random weights, as CUDA graphs: prompts and decoding of
-Llama 3.1 8B and 70B and Qwen3 30B-A3B, with power and energy (`benchmarks/decoder_steps.py`, docs/h200.md). No model was
-trained on them.
+`steps.parquet` has 66 steps of decoder layers as CUDA graphs (`benchmarks/decoder_steps.py`, docs/h200.md): prompts and
+decoding of Llama 3.1 8B and 70B and Qwen3 30B-A3B, with power and energy. No model was trained on them.
 """
 
 
@@ -376,10 +374,7 @@ def torch_program_card() -> str:
     table = pq.read_table(PROGRAMS_DIR / "torch.parquet")
     facts = json.loads(table.schema.metadata[b"facts"])
     rows = table.to_pylist()
-    lines = [
-        "| size | programs | ms a step | bound by the host | with energy |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    lines = ["| size | programs | ms a step | bound by the host | with energy |", "| --- | --- | --- | --- | --- |"]
     for size in ("small", "large"):
         some = [row for row in rows if row["size"] == size]
         times = [1e3 * row["latency_s"] for row in some]

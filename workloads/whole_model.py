@@ -33,7 +33,6 @@ from ..features.batch.cases import Floats
 from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.predict.named_impl import check_specs
-from ..models.predict.power_cap import in_steady_state
 from ..models.predict.prediction import Interval, Prediction, Predictor
 from .streamed_weights import cpu_stream, streamed
 
@@ -371,8 +370,7 @@ def predict_whole(
 ) -> WholeModelPrediction:  # fmt: skip
     """What a list of kernels costs on one device.
 
-    Every run of a kernel with weights reads weights of its own, as layers of a model do (`streamed_weights`), and the model
-    runs over and over (`in_steady_state`).
+    Every run of a kernel with weights reads weights of its own, as layers of a model do (`streamed_weights`).
 
     Args:
         predictor: a trained model.
@@ -393,7 +391,5 @@ def predict_whole(
     on = predictor.devices.get(device)
     threads = {spec.threads for spec in specs}
     rate_b_per_s = cpu_stream(predictor, on, threads.pop() if len(threads) == 1 else None, coverage)
-    counts = [kernel.count for kernel in kernels]
-    predictions = streamed(specs, counts, predictions, on, rate_b_per_s=rate_b_per_s)
-    predictions = in_steady_state(specs, predictions, counts, on)
+    predictions = streamed(specs, [kernel.count for kernel in kernels], predictions, on, rate_b_per_s=rate_b_per_s)
     return compose(kernels, predictions, launch_s=launch_s)

@@ -13,7 +13,6 @@ from ...features.dtypes import DTYPES
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.named_impl import check_name
-from ...models.predict.power_cap import in_steady_state
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..streamed_weights import cpu_stream, streamed, weights_b
 from ..units import checked_price, joules, num_bytes, plain, seconds, watts, with_ends
@@ -216,8 +215,7 @@ def _estimate(
         _read_as(prediction, run.stand_ins.get(kernel.name))
         for kernel, prediction in zip(run.kernels, parts, strict=True)
     ]
-    specs, counts = [kernel.spec for kernel in run.kernels], [kernel.count for kernel in run.kernels]
-    whole = compose(run.kernels, in_steady_state(specs, predictions, counts, on))
+    whole = compose(run.kernels, predictions)
     return Estimate(
         facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
         tokens_per_s=step.tokens / whole.latency_s,

