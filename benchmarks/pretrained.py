@@ -177,10 +177,10 @@ def _beside(trained: Artifact, directory: Path, tables: Sequence[LabelledCases])
 def own_rows(family: str) -> pa.Table:
     """The shipped rows of a family that a model is trained on.
 
-    Of products and elementwise kernels not those of GPUs measured on 26 November 2026, few of them of an H100. Two of its products
-    run hot from its cache, and with them all hot products of an H200 were said to take a quarter less: decoder steps were 8.8 %
-    off, and 5.4 without (`benchmarks/decoder_steps.py`). Of an H200's elementwise kernels 26 of an H100 tell too little, so that
-    intervals of an H100's became up to five times as wide.
+    Of products and elementwise kernels not those of GPUs measured on 26 November 2026, few of them of an H100. Two of
+    its products run hot from its cache, and with them all hot products of an H200 were said to take a quarter less:
+    decoder steps were 8.8 % off, and 5.4 without (`benchmarks/decoder_steps.py`). 26 elementwise kernels of an H100
+    tell too little of an H200's, so that intervals of an H100's became up to five times as wide.
     """
     table = read_shipped(family)
     if family not in ("gemm", "elementwise"):
