@@ -30,6 +30,7 @@ from kernelcast.commands.measure.this_machine import this_gpu
 from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
+from kernelcast.files import home_dir
 from kernelcast.process import core_count
 from triton_judge import judged_tasks, latency_errors, scores_of, shape_lines, table
 from triton_rivals import Ranking, nv_matmul_heuristics, triton_perf_model
@@ -94,7 +95,7 @@ def measure(folder: Path, minutes: float) -> None:
     specs = list(sweep())
     order = np.random.default_rng(SEED)
     specs = [specs[i] for i in order.permutation(len(specs))]
-    cache, store = Path("/tmp/kernelcast-triton"), Store(str(folder))
+    cache, store = home_dir() / "compiled", Store(str(folder))
     until = time.monotonic() + 60 * minutes
     collector = GpuCollector(GpuWorkerOptions(device.name), env=cache_environment(cache), until=until)
     collector.start(device)

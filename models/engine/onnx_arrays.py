@@ -222,30 +222,30 @@ def _network(graph: Graph, width: int, targets: int) -> NetworkArrays:
         if attributes is None or attributes.dtype != np.int64 or attributes.tolist() != value:
             raise UnlikeError
     columns = _places(constants.pop("columns", None), None, width)
-    clip = float(_numbers(constants.pop("high", None), (1,))[0])
-    if numbers > len(columns) or clip <= 0 or float(_numbers(constants.pop("low", None), (1,))[0]) != -clip:
+    clip = float(_weights(constants.pop("high", None), (1,))[0])
+    if numbers > len(columns) or clip <= 0 or float(_weights(constants.pop("low", None), (1,))[0]) != -clip:
         raise UnlikeError
     weights, biases, inputs, outputs = [], [], len(columns) + numbers * embedding, 0
     for i in range(depth):
         bias = constants.pop(f"layer{i}_bias", None)
         outputs = outputs or (0 if bias is None else bias.size)
-        biases.append(_numbers(bias, (outputs,)))
-        weights.append(_numbers(constants.pop(f"layer{i}_weight", None), (outputs, inputs)))
+        biases.append(_weights(bias, (outputs,)))
+        weights.append(_weights(constants.pop(f"layer{i}_weight", None), (outputs, inputs)))
         inputs = outputs
     arrays = NetworkArrays(
         width=width,
         columns=columns,
         numbers=numbers,
-        mean=_numbers(constants.pop("mean", None), (len(columns),)),
-        scale=_numbers(constants.pop("scale", None), (len(columns),)),
+        mean=_weights(constants.pop("mean", None), (len(columns),)),
+        scale=_weights(constants.pop("scale", None), (len(columns),)),
         clip=clip,
-        frequency=_numbers(frequency, (numbers, 1, waves)),
-        embed_weight=_numbers(embed_weight, (numbers, 2 * waves, embedding)),
-        embed_bias=_numbers(constants.pop("embed_bias", None), (numbers, 1, embedding)),
+        frequency=_weights(frequency, (numbers, 1, waves)),
+        embed_weight=_weights(embed_weight, (numbers, 2 * waves, embedding)),
+        embed_bias=_weights(constants.pop("embed_bias", None), (numbers, 1, embedding)),
         layer_weights=tuple(weights),
         layer_biases=tuple(biases),
-        out_weight=_numbers(constants.pop("out_weight", None), (1, outputs)),
-        out_bias=float(_numbers(constants.pop("out_bias", None), (1,))[0]),
+        out_weight=_weights(constants.pop("out_weight", None), (1, outputs)),
+        out_bias=float(_weights(constants.pop("out_bias", None), (1,))[0]),
     )
     if constants or not (arrays.scale > 0).all():
         raise UnlikeError
@@ -273,6 +273,18 @@ def _numbers(value: Any, shape: Sequence[int]) -> Numbers:
         raise UnlikeError
     # A copy, where numbers stand at addresses that are theirs: inside a file they stand anywhere.
     return value.astype(np.float32)
+
+
+_LARGEST = 1e6
+"""Largest number of a network that is run here: trained ones stay below a hundred, and some layers of larger ones overflow."""
+
+
+def _weights(value: Any, shape: Sequence[int]) -> Numbers:
+    """Numbers of a network, none so large that answers are not finite."""
+    numbers = _numbers(value, shape)
+    if (np.abs(numbers) > _LARGEST).any():
+        raise UnlikeError
+    return numbers
 
 
 def _places(value: Any, count: int | None, below: Any) -> Ints:
