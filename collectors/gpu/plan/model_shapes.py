@@ -189,6 +189,17 @@ def _softmax() -> list[Sizes]:
     return [*logits, *scores, *_tensors((8, 64, 128, 256))]
 
 
+def _latent_attention() -> list[Sizes]:
+    """The family's own, and DeepSeek-V3's 128 heads whole and shared by two and four ranks."""
+    own = list(get_family("latent_attention").model_shapes)
+    deepseek = next(sizes for sizes in own if sizes["hidden"] == 7168)
+    lengths = ((1, 1, 4096), (32, 1, 2048), (128, 1, 1024), (1, 1024, 1024), (4, 2048, 2048))
+    return own + [
+        dict(deepseek) | {"batch": batch, "heads": heads, "q_len": q_len, "kv_len": kv_len}
+        for heads, (batch, q_len, kv_len) in itertools.product((32, 64, 128), lengths)
+    ]
+
+
 MODEL_SHAPES: Mapping[str, Sequence[Sizes]] = MappingProxyType({
     "gemm": _gemm(),
     "attention": _attention(),
@@ -201,7 +212,8 @@ MODEL_SHAPES: Mapping[str, Sequence[Sizes]] = MappingProxyType({
     "copy": [*_tensors(_ACTIVATIONS), *_FEATURE_MAPS],
     # The others' own: of models too, and as large as a GPU needs them in the sweep's ranges.
     **{name: get_family(name).model_shapes for name in (
-        "embedding", "cross_entropy", "optimizer", "rope", "quantize", "causal_conv1d", "latent_attention", "linear_attention",
+        "embedding", "cross_entropy", "optimizer", "rope", "quantize", "causal_conv1d", "linear_attention",
     )},
+    "latent_attention": _latent_attention(),
 })  # fmt: skip
 """Sizes by family name; a dictionary holds every size of the family (attention's window included)."""

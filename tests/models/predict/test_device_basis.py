@@ -71,7 +71,7 @@ def test_another_edition_is_named_with_its_distance(shipped):
 
 
 @pytest.mark.parametrize("device", [H200, H100_PCIE, "nvidia-gh200-96gb", EPYC])
-@pytest.mark.parametrize("family", ["gemm", "softmax"])
+@pytest.mark.parametrize("family", ["gemm", "elementwise"])
 def test_what_is_told_is_what_a_prediction_does(shipped, monkeypatch, device, family):
     monkeypatch.setattr(basis_module, "families", lambda: {family: get_family(family)})
     lines = [line for line in basis_of(shipped, device) if line.family == family]
@@ -97,8 +97,7 @@ def test_what_is_told_is_what_a_prediction_does(shipped, monkeypatch, device, fa
         assert (answer.power_w is None) == (by_kernel["power_w", *key] == NOTHING), (label, answer)
         assert (answer.energy_j is None) == (by_kernel["energy_j", *key] == NOTHING), (label, answer)
         asked += 1
-    # Of softmax on the H200 power was measured with hot caches alone, so that no kernel has one basis.
-    assert asked >= (0 if (family, device) == ("softmax", H200) else 2)
+    assert asked >= 2
 
 
 def test_a_dtype_without_hardware_is_not_answered(shipped):

@@ -269,7 +269,9 @@ def test_the_profiled_process_runs_cases_in_inference_mode(tmp_path: Path, monke
 
 def test_cases_are_counted_by_family():
     cases = counted_cases()
-    assert {case.family for case in cases} < set(SWEEPS)
+    assert {case.family for case in cases} == set(SWEEPS) - {
+        "causal_conv1d", "cross_entropy", "embedding", "latent_attention", "linear_attention", "optimizer", "quantize", "rope",
+    }  # fmt: skip
     assert len(cases) == len({case.case_id for case in cases}) == 27
     assert [case.family for case in counted_cases(["gemm"], 1)] == ["gemm"]
     assert counted_cases(["gemm"], 1)[0]["m"] == 8192
