@@ -11,7 +11,6 @@ import gc
 import json
 import platform
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from kernelcast.collectors.gpu.measure.torch_gpu import GraphLoop
 from kernelcast.collectors.meters.board import EnergyRule
 from kernelcast.collectors.meters.find import find_gpu_meter, gpu_facts, open_gpu_reader
 from kernelcast.collectors.meters.protocol import EnergyMeter, EnergyRefusedError
@@ -37,7 +37,6 @@ WARM_S = 0.1
 LATENCY_S, BATCH_S, LEAST_BATCHES = 0.3, 0.05, 5
 TURN_S = 6e-3
 """Seconds of steps that a steady loop enqueues at a time."""
-_AHEAD = 2
 _REPEATS = 5
 _LONGEST_WAIT_CYCLES = 400_000_000
 """A fifth of a second at 2 GHz."""
@@ -83,28 +82,17 @@ _SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-class StepLoop:
-    """Steps enqueued without a pause, a batch ahead of the device: a `SteadyLoop`."""
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Steps that are enqueued together, as a graph's calls are."""
 
-    def __init__(self, api: Any, step: Step, batch: int) -> None:
-        self._api, self._step, self._batch = api, step, batch
-        self._ends: deque[Any] = deque()
-        self._completed = 0
+    step: Step
+    steps: int
 
-    def turn(self) -> int:
-        """Keep the device busy for about one batch; steps completed so far."""
-        while len(self._ends) < _AHEAD:
-            for _ in range(self._batch):
-                self._step()
-            end = self._api.Event()
-            end.record()
-            self._ends.append(end)
-        self._ends.popleft().synchronize()
-        self._completed += self._batch
-        while self._ends and self._ends[0].query():
-            self._ends.popleft()
-            self._completed += self._batch
-        return self._completed
+    def launch(self) -> None:
+        """Enqueue them; does not wait."""
+        for _ in range(self.steps):
+            self.step()
 
 
 class StepTimer:
@@ -198,7 +186,8 @@ def measure_program(api: Any, where: str, build: Callable[[], Step], meter: Ener
         "device_s": timer.device_s(step, host_s), "memory_b": float(timer.peak_b(step) - before_b),
     }  # fmt: skip
     try:
-        energy = meter.measure(StepLoop(api, step, batch_of(TURN_S, latency_s)))
+        batch = batch_of(TURN_S, latency_s)
+        energy = meter.measure(GraphLoop(api, Batch(step, batch), batch))
     except EnergyRefusedError as refused:
         return fields | {"message": f"no energy: {refused}"}
     if energy is None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch_programs_gpu
+from kernelcast.collectors.gpu.measure.torch_gpu import GraphLoop
 from kernelcast.collectors.meters.protocol import NoMeter
-from torch_programs_gpu import Measured, StepLoop, StepTimer, measure_all, read
+from torch_programs_gpu import Batch, Measured, StepTimer, measure_all, read
 from torch_programs_judge import energy_label_j
 
 
@@ -54,10 +55,10 @@ class Api:
 
 def test_a_loop_counts_batches_that_have_ended() -> None:
     steps: list[int] = []
-    behind = StepLoop(Api(late=1), lambda: steps.append(0), 3)
-    assert [behind.turn(), len(steps), behind.turn(), len(steps)] == [3, 6, 6, 9]
-    idle = StepLoop(Api(late=0), lambda: None, 3)
-    assert [idle.turn(), idle.turn()] == [6, 12]
+    behind = GraphLoop(Api(late=1), Batch(lambda: steps.append(0), 3), 3)
+    assert [behind.turn(), len(steps), behind.turn(), len(steps)] == [3, 9, 6, 12]
+    idle = GraphLoop(Api(late=0), Batch(lambda: None, 3), 3)
+    assert [idle.turn(), idle.turn()] == [9, 18]
 
 
 def test_the_time_of_the_gpu_is_known_where_a_step_is_enqueued_ahead() -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from ....process import JsonChild, die_with_parent, private_stdout, python_command, send
 from ...meters.protocol import GpuIdentity
@@ -304,10 +304,18 @@ class TorchGpu:
             self._api.empty_cache()
 
 
+class Launched(Protocol):
+    """Calls that are enqueued together: a graph's, say."""
+
+    def launch(self) -> None:
+        """Enqueue them once; does not wait."""
+        ...
+
+
 class GraphLoop:
     """A graph replayed without a pause, a few replays ahead of the device: a `SteadyLoop`."""
 
-    def __init__(self, api: Any, graph: TorchGraph, calls: int) -> None:
+    def __init__(self, api: Any, graph: Launched, calls: int) -> None:
         self._api, self._graph, self._calls = api, graph, calls
         self._ends: deque[Any] = deque()
         self._completed = 0

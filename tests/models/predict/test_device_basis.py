@@ -14,6 +14,7 @@ from kernelcast.models.predict.device_basis import (
     CARRIED,
     EDITION,
     ITSELF,
+    LAW,
     MEASURED,
     NOTHING,
     Basis,
@@ -110,6 +111,13 @@ def test_power_of_families_without_measured_power_follows_from_how_busy_the_devi
     assert {line.basis for line in basis_of(shipped, H200) if (line.family, line.target) == ("rope", "power_w")} == {
         BUSY
     }
+
+
+def test_a_family_measured_on_cpus_alone_has_the_law_of_its_bytes_and_operations_on_a_gpu(shipped):
+    manifest = read_manifest(shipped_model_dir())
+    manifest["families"]["rope"]["kinds"] = ["cpu"]
+    lines = basis_of(ArtifactPredictor(shipped.directory, manifest, catalogue()), H100_PCIE)
+    assert LAW in {line.basis for line in lines if (line.family, line.target) == ("rope", "latency_s")}
 
 
 def test_errors_are_those_of_this_kind_of_answer(shipped):
