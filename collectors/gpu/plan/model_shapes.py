@@ -191,10 +191,10 @@ def _softmax() -> list[Sizes]:
 
 def _latent_attention() -> list[Sizes]:
     """The family's own, and DeepSeek-V3's 128 heads whole and shared by two and four ranks."""
-    own = list(get_family("latent_attention").model_shapes)
-    deepseek = next(sizes for sizes in own if sizes["hidden"] == 7168)
+    shapes = list(get_family("latent_attention").model_shapes)
+    deepseek = next(sizes for sizes in shapes if sizes["hidden"] == 7168)
     lengths = ((1, 1, 4096), (32, 1, 2048), (128, 1, 1024), (1, 1024, 1024), (4, 2048, 2048))
-    return own + [
+    return shapes + [
         dict(deepseek) | {"batch": batch, "heads": heads, "q_len": q_len, "kv_len": kv_len}
         for heads, (batch, q_len, kv_len) in itertools.product((32, 64, 128), lengths)
     ]
