@@ -71,10 +71,10 @@ def cpu_entry(name: str, measured: Measured) -> Entry:
     for fact in ("bandwidth_dram_b_per_s", "matrix_fp32_flops_per_s", "matrix_bf16_flops_per_s"):
         near = (f"{fact}_1t", *(f"bandwidth_{level}_b_per_s_1t" for level in ("l3", "l2", "l1") if "dram" in fact))
         known = next((name for name in near if _value(measured, name) is not None), None)
-        one, together = (_value(measured, known) if known else None), _value(measured, fact)
-        if one is not None and (together is None or ("flops" in fact and cores * one > together)):
+        alone, together = (_value(measured, known) if known else None), _value(measured, fact)
+        if alone is not None and (together is None or ("flops" in fact and cores * alone > together)):
             why = "could not be measured" if together is None else "was less"
-            reached[fact] = {"value": cores * one, "instead": f"{cores} times {known}", "why": why}
+            reached[fact] = {"value": cores * alone, "instead": f"{cores} times {known}", "why": why}
     limit, dram = _limits(reached, "CPU"), "bandwidth_dram_b_per_s"
     facts: dict[str, Any] = {f"{level}_b": {"value": size, "source": system} for level, size in cache_sizes_b().items()
                              if level != "l1"}  # fmt: skip

@@ -95,10 +95,10 @@ def _footprints(columns: Mapping[str, Sequence[Any]], electricity: Electricity) 
     """Columns of `FOOTPRINT` from those of the energy."""
     energies = zip(*(columns[column("energy_per_token", end, "j")] for end in ENDS), strict=True)
     footprints = [electricity.footprint(None if None in ends else Interval(*ends), 1e6) for ends in energies]
-    given = (electricity.grid is not None, electricity.price_per_kwh is not None)
+    priced = (electricity.grid is not None, electricity.price_per_kwh is not None)
     return {
         column(word, end, unit): [amount and getattr(amount, part) for amount in map(attrgetter(field), footprints)]
-        for (word, unit, field), is_given in zip(FOOTPRINT, given, strict=True) if is_given
+        for (word, unit, field), is_priced in zip(FOOTPRINT, priced, strict=True) if is_priced
         for end, part in zip(ENDS, ("value", "lower", "upper"), strict=True)
     }  # fmt: skip
 
