@@ -234,6 +234,8 @@ def without_fake(x: torch.Tensor) -> torch.Tensor:
         (lambda x: torch.bincount(x.long().flatten()), "pass minlength="),
         (lambda x: torch.repeat_interleave(x, x[0].long(), 0), "pass output_size="),
         (lambda x: F.one_hot(x.long()), "pass num_classes="),
+        (lambda x: x[x[0].argmax().item()], "needs the values of a tensor"),
+        (lambda x: torch.tensor_split(x, x[0].long().cpu()), "give it numbers in place of the tensor"),
         (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), "call the one to be priced"),
         (lambda x: (x + 1).numpy(), "to numpy"),
         (lambda x: torch.save(x, "none.pt"), "save outside the block"),

@@ -76,7 +76,8 @@ OPERATORS: Mapping[str, Costing] = {
     ),
     **_all(
         "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full zero fill scalar_tensor "
-        "arange linspace eye rand randn rand_like randn_like randint randint_like randperm uniform normal "
+        "_new_zeros_with_same_feature_meta arange linspace eye rand randn rand_like randn_like randint randint_like "
+        "randperm uniform normal "
         "bernoulli random exponential geometric cauchy log_normal hann_window hamming_window blackman_window "
         "kaiser_window bartlett_window tril_indices triu_indices fft_fftfreq fft_rfftfreq",
         traffic.fill,

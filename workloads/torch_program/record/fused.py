@@ -290,13 +290,13 @@ def _one_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float 
 
 FUSED: Mapping[Any, Callable[..., Any]] = {
     torch.nn.functional.rms_norm: _one_norm, torch.rms_norm: _one_norm, torch._VF._pad_packed_sequence: unpacked,
+    torch.ops.higher_order.flex_attention: _flex_attention,
     **{plain: _alignments(plain) for plain in (torch.ctc_loss, torch.nn.functional.ctc_loss)},
 }  # fmt: skip
 """What is one kernel on GPUs, and was measured as one on CPUs; and what reads values itself."""
 
 FUSED_ON_GPUS: Mapping[Any, Callable[..., Any]] = {
     _PLAIN_ATTENTION: attention,
-    torch.ops.higher_order.flex_attention: _flex_attention,
     _PLAIN_DROPOUT: _dropout,
     torch.dropout: _dropout,
     **{plain: _recurrent(mode) for mode, plain in _PLAIN_LAYERS.items()},

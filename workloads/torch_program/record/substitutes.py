@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FunctionType
 from typing import Any
@@ -30,6 +30,9 @@ _CHECKS = frozenset({
     functional.gaussian_nll_loss,
 })  # fmt: skip
 """Functions that look for what is wrong with values they were given, and find nothing."""
+
+_NO_DATA = "its data is not allocated yet"
+"""What PyTorch says of a function of its own that reads the values of a fake tensor."""
 
 _SIZE_ARGUMENTS: Mapping[Any, str] = {
     functional.one_hot: "calls one_hot, which has as many columns as the largest value says; pass num_classes=",
@@ -89,17 +92,31 @@ class AsOnDevice(TorchFunctionMode):
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function, or what takes its place; what it checks of values is taken to be right."""
-        if self._recorder is None or (func not in _CHECKS and func not in _SIZE_ARGUMENTS):
-            return self._fused.get(func, func)(*args, **kwargs)
-        self._recorder.assumed = False if func in _CHECKS else None
+        if self._recorder is not None and func in _CHECKS:
+            self._recorder.assumed = False
         try:
-            return func(*args, **kwargs)
+            return self._fused.get(func, func)(*args, **kwargs)
         except UnknownValueError as error:
             if func not in _SIZE_ARGUMENTS:
                 raise
             raise UnknownValueError(f"{line()} {_SIZE_ARGUMENTS[func]}", field="program") from error
+        except (IndexError, TypeError) as error:
+            number = next(filter(_is_unknown, _flat((*args, *kwargs.values()))), None)
+            if number is None:
+                raise
+            raise number.reason from error
+        except RuntimeError as error:
+            if _NO_DATA not in str(error):
+                raise
+            name = getattr(func, "__name__", str(func))
+            raise UnknownValueError(
+                f"{line()} calls {name}, which reads values of a tensor, and an estimate computes none; give it numbers "
+                "in place of the tensor, or leave it out",
+                field="program",
+            ) from error
         finally:
-            self._recorder.assumed = None
+            if self._recorder is not None and func in _CHECKS:
+                self._recorder.assumed = None
 
 
 class UnknownNumber(float):
@@ -150,6 +167,19 @@ def _scalar(func: Any, args: tuple[Any, ...], *, in_optimizer: bool) -> Any:
     except UnknownValueError as error:
         value = (OptimizerNumber if in_optimizer else UnknownNumber)(error)
     return value if func is torch.Tensor.item else format(value, *args[1:])
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, UnknownNumber)
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    """Values and those of their lists."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
 
 
 def _is_away(word: Any) -> bool:

@@ -44,9 +44,11 @@ class KnownValues:
             self._values[tensor] = values
 
     def give(self, stand_in: Tensor, tensor: Tensor) -> None:
-        """A fake tensor stands for the user's own, which is left as it is."""
+        """A fake tensor stands for another one, or for the user's own, which is left as it is."""
         is_here = not isinstance(tensor, FakeTensor) and not tensor.is_meta and tensor.layout is torch.strided
-        if is_here and _is_followed(tensor) and stand_in not in self._values:
+        if (known := self.of(tensor)) is not None:
+            self._values[stand_in] = known
+        elif is_here and _is_followed(tensor) and stand_in not in self._values:
             with _disable_current_modes():
                 self.keep(stand_in, tensor.detach().clone())
 
@@ -236,6 +238,10 @@ def _alignments(known: KnownValues, named: _Arguments) -> Sized:
     return Sized((scores.new_empty((batch,)), sums), taken)
 
 
+def _gradient_of_alignments(_: KnownValues, named: _Arguments) -> Sized:
+    return Sized(torch.empty_like(named["log_probs"]))
+
+
 def _least_squares(_: KnownValues, named: _Arguments) -> Sized:
     """The solution does not depend on the rank; residuals are there where that is full, as it is taken to be."""
     matrix, right, driver = named["self"], named["b"], named["driver"] or "gelsy"
@@ -299,6 +305,10 @@ _SIZED: Mapping[str, Callable[[KnownValues, _Arguments], Sized]] = {
     **dict.fromkeys(
         ("aten._unique", "aten._unique2", "aten.unique_consecutive", "aten.unique_dim", "aten.unique_dim_consecutive"), _unique
     ),
-    "aten.repeat_interleave": _repeats, "aten._ctc_loss": _alignments, "aten.linalg_lstsq": _least_squares, _PACKS: _pack,
+    "aten.repeat_interleave": _repeats, "aten._ctc_loss": _alignments, "aten._ctc_loss_backward": _gradient_of_alignments,
+    "aten.linalg_lstsq": _least_squares, _PACKS: _pack,
 }  # fmt: skip
 """By operator, what it gives where shapes alone do not tell."""
+
+NOT_FAKE = frozenset({"aten._ctc_loss_backward"})
+"""Those that PyTorch would run with zeros, as it does not know their shapes, though these are clear."""

@@ -116,6 +116,22 @@ def test_the_loss_of_ctc_has_sums_for_the_longest_target(lengths: Any, longest: 
     assert share.latency_s > 50e-6
 
 
+def test_sizes_are_the_same_on_the_meta_device(recorded: Recorded) -> None:
+    seen = []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            net, x = nn.LSTM(16, 20), torch.ones(7, 4, 16, requires_grad=True)
+
+        def step(net: nn.Module = net, x: torch.Tensor = x) -> None:
+            packed = nn.utils.rnn.pack_padded_sequence(x, [7, 5, 5, 2])
+            padded, _ = nn.utils.rnn.pad_packed_sequence(net(packed)[0])
+            ends = torch.tensor([7, 5, 5, 2])
+            F.ctc_loss(padded.log_softmax(2), torch.ones(4, 2, dtype=torch.int64), ends, ends.clamp(max=2)).backward()
+
+        seen.append(recorded(step, CPU).flops)
+    assert seen[0] == seen[1]
+
+
 def test_what_pytorch_checks_of_values_is_taken_to_be_right(recorded: Recorded) -> None:
     def program() -> None:
         window = torch.hann_window(400)
