@@ -10,10 +10,9 @@ from ....features.errors import SpecError
 from ..facts import Block, ModelFacts, Product
 from ..kernel_list import Part
 from ..layers.attention import Attention
-from ..layers.feed_forward import Experts, Linear, Mlp
+from ..layers.feed_forward import Experts, Linear, Mlp, Streams
 from ..layers.latent_attention import IndexedLatentAttention, LatentAttention
 from ..layers.state_space import GatedDelta
-from ..layers.streams import Streams
 from .fields import MAX_LAYERS, Config, per_head, quantisation
 
 _SLIDING, _FULL, _LINEAR, _CHUNKED = "sliding_attention", "full_attention", "linear_attention", "chunked_attention"
@@ -161,12 +160,12 @@ def read_mllama(config: Config, name: str) -> ModelFacts:
         )
     tiles = vision.size("max_num_tiles", default=4)
     keys = tiles * ((vision.size("image_size", default=448) // vision.size("patch_size", default=14)) ** 2 + 1)
-    own = _mixers(config, hidden, layers, TRAITS["llama"])[0]
-    if not isinstance(own, Attention):
+    plain = _mixers(config, hidden, layers, TRAITS["llama"])[0]
+    if not isinstance(plain, Attention):
         raise config.wrong("layer_types", "attention in each layer")
-    other = replace(own, keys=keys, rotary=False, norm_kind="rmsnorm")
+    to_image = replace(plain, keys=keys, rotary=False, norm_kind="rmsnorm")
     networks = [network(config, index, TRAITS["llama"]) for index in range(layers)]
-    blocks = group_layers(((other if index in crossed else own, networks[index]), 2) for index in range(layers))
+    blocks = group_layers(((to_image if index in crossed else plain, networks[index]), 2) for index in range(layers))
     note = f"each sequence has an image of {tiles} tiles, {keys} positions that {len(crossed)} layers look at"
     return decoder_facts(config, name, hidden, blocks, notes=(note,))
 
@@ -186,8 +185,9 @@ def read_gemma3n(config: Config, name: str) -> ModelFacts:
     traits = Traits(head_norm=True, window_every=5)
     parts: list[tuple[tuple[Part, ...], int]] = []
     for index, mixer in enumerate(_mixers(config, hidden, layers, traits)):
-        own = replace(mixer, owns_keys=index < shared) if isinstance(mixer, Attention) else mixer
-        parts.append(((Streams(streams), own, laurel, network(config, index, traits), embedded), 6))
+        if isinstance(mixer, Attention):
+            mixer = replace(mixer, owns_keys=index < shared)
+        parts.append(((Streams(streams), mixer, laurel, network(config, index, traits), embedded), 6))
     others = (streams - 1) * hidden
     return decoder_facts(
         config, name, hidden, group_layers(parts), tied=True,

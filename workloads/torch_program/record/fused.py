@@ -158,15 +158,15 @@ def _recurrent(mode: int) -> Callable[..., Any]:
     """
     plain = _PLAIN_LAYERS[mode]
 
-    def run(x: Tensor, *given: Any) -> Any:
-        is_packed, rest, batch_sizes = not isinstance(given[2], bool), given, list[int]()
+    def run(x: Tensor, *arguments: Any) -> Any:
+        is_packed, rest, batch_sizes = not isinstance(arguments[2], bool), arguments, list[int]()
         if is_packed:
-            batch_sizes, rest = sizes_of(given[0]), (*given[1:], False)
+            batch_sizes, rest = sizes_of(arguments[0]), (*arguments[1:], False)
         hidden, weights, has_biases, layers, dropout, train, both_ways, batch_first = rest
         start = hidden[0] if mode == _LSTM else hidden
         each, ways = (4 if has_biases else 2), (2 if both_ways else 1)
         if mode == _LSTM and (not is_packed or len(weights) != each * ways * layers):
-            return plain(x, *given)
+            return plain(x, *arguments)
         x = x.transpose(0, 1) if batch_first else x
         ends = []
         for layer in range(layers):

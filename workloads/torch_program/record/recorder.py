@@ -31,7 +31,7 @@ from ..operation import (
 from .arguments import named_arguments
 from .modules import ModulePaths
 from .stand_ins import StandIns, is_on_meta, line
-from .value_sizes import NOT_FAKE, KnownValues, Sized, sized, tensors_in
+from .value_sizes import NOT_FAKE, READS, ByValues, tensors_in
 
 _NOT_RECORDED = frozenset({"prim", "profiler"})
 _FREE = frozenset({
@@ -44,8 +44,7 @@ _FREE = frozenset({
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 """The kernel of operators that are made of others, which come whole under `inference_mode` alone."""
 
-_CHECKS = frozenset({"aten._local_scalar_dense", "aten.equal"})
-_READS_VALUES = _CHECKS | {"aten.allclose"}
+_READS_VALUES = READS | {"aten.allclose"}
 """What conditions of a program come to."""
 
 _HIGHER_ORDER = {
@@ -80,7 +79,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         leaves: Tensors with gradients that the program was given, with the gradient each had.
         in_optimizer: Whether a step of an optimiser runs.
         is_paused: Whether what runs is no work of the program.
-        assumed: What a check of PyTorch's own that reads values finds; None where none runs.
+        by_values: Answers of operators that depend on values.
     """
 
     supports_higher_order_operators = True
@@ -94,8 +93,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fake = fake
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.in_optimizer = self.is_paused = False
-        self.assumed: bool | None = None
-        self._known = KnownValues()
+        self.by_values = ByValues(self.note)
         self._modules = ModulePaths(self._enter_module)
         self._tensors = StandIns(fake, self.recording)
         self._hooks: list[Any] = []
@@ -170,7 +168,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if name in _LIFTS:
             # A tensor written down in the program: the fake mode keeps its value, as long as that stays known.
             result = _answer(func, args, kwargs)
-            self._known.give(result, args[0])
+            self.by_values.known.give(result, args[0])
             return result
         tensors = tensors_in((*args, *kwargs.values()))
         for tensor in tensors:
@@ -182,7 +180,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         came = len(self.recording.operations)
         module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
         called, named, result = self._answered(func, args, kwargs, tensors)
-        self._known.follow(func, called, named, result)
+        self.by_values.known.follow(func, called, named, result)
         outputs = tuple(self._tensors.info(tensor, came) for tensor in tensors_in((result,)))
         known = {info.storage for info in inputs.values()}
         if any(map(self._tensors.places.is_on_device, inputs.values())):
@@ -232,23 +230,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return called, named, func(*called, **named)
         called, named = exchanged(plain=False)
         for each in tensors:
-            self._known.give(self._tensors.called(each, on_meta=on_meta), each)
-        if str(func._overloadpacket) in NOT_FAKE and (found := self._sized(func, called, named)) is not None:
-            return called, named, found.result
-        return called, named, _answer(func, called, named, self._sized)
-
-    def _sized(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sized | None:
-        """What an operator gives that depends on values, with a note of what they were taken as; None where that is unknown."""
-        if self.assumed is not None and str(func._overloadpacket) in _CHECKS:
-            return Sized(self.assumed)
-        found = sized(self._known, func, args, kwargs)
-        if found is not None and found.taken:
-            name = str(func._overloadpacket).partition(".")[2]
-            self.note(
-                f"{line()} calls {name}, whose result is as large as values say: taken are {found.taken}; where there are "
-                "fewer, it and what follows of it take less, also less than intervals say"
-            )
-        return found
+            self.by_values.known.give(self._tensors.called(each, on_meta=on_meta), each)
+        if str(func._overloadpacket) in NOT_FAKE and (sized := self.by_values.answer(func, called, named)) is not None:
+            return called, named, sized.result
+        return called, named, _answer(func, called, named, self.by_values)
 
     def _notice(self, tensor: torch.Tensor) -> None:
         """Keep what a step changes of a leaf: its gradient, which is put back afterwards."""
@@ -287,9 +272,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return FORWARD if torch._C._current_graph_task_id() == -1 else BACKWARD
 
 
-def _answer(
-    func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_values: Callable[..., Sized | None] | None = None
-) -> Any:
+def _answer(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_values: ByValues | None = None) -> Any:
     """What the fake mode below answers, or `by_values` where that depends on values.
 
     Raises:
@@ -298,8 +281,8 @@ def _answer(
     try:
         return func(*args, **kwargs)
     except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
-        if by_values is not None and (found := by_values(func, args, kwargs)) is not None:
-            return found.result
+        if by_values is not None and (sized := by_values.answer(func, args, kwargs)) is not None:
+            return sized.result
         if str(func._overloadpacket) not in _READS_VALUES:
             raise SpecError(
                 f"{line()} calls {func.name()}, and what shape it gives cannot be told without values; leave it out, or "

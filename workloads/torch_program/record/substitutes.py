@@ -93,7 +93,7 @@ class AsOnDevice(TorchFunctionMode):
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function, or what takes its place; what it checks of values is taken to be right."""
         if self._recorder is not None and func in _CHECKS:
-            self._recorder.assumed = False
+            self._recorder.by_values.assumed = False
         try:
             return self._fused.get(func, func)(*args, **kwargs)
         except UnknownValueError as error:
@@ -116,7 +116,7 @@ class AsOnDevice(TorchFunctionMode):
             ) from error
         finally:
             if self._recorder is not None and func in _CHECKS:
-                self._recorder.assumed = None
+                self._recorder.by_values.assumed = None
 
 
 class UnknownNumber(float):

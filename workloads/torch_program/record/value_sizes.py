@@ -19,11 +19,11 @@ from .stand_ins import line
 _MOST_FOLLOWED = 1 << 16
 """Elements up to which values of whole numbers are followed: lengths, positions and masks, not activations."""
 
-_MADE = frozenset({"aten.arange", "aten.full", "aten.zeros", "aten.ones", "aten.zeros_like", "aten.ones_like"})
+_FACTORIES = frozenset({"aten.arange", "aten.full", "aten.zeros", "aten.ones", "aten.zeros_like", "aten.ones_like"})
 """What makes tensors whose values are known."""
 
 _PACKS = "aten._pack_padded_sequence"
-_READS = frozenset({"aten._local_scalar_dense", "aten.equal"})
+READS = frozenset({"aten._local_scalar_dense", "aten.equal"})
 """What reads values of tensors as numbers."""
 
 
@@ -55,7 +55,7 @@ class KnownValues:
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         """An operator ran: what it made of known values alone is known, and what it wrote of others is no longer."""
         tensors, outputs = tensors_in((*args, *kwargs.values())), tensors_in((result,))
-        if not tensors and str(func._overloadpacket) not in _MADE:
+        if not tensors and str(func._overloadpacket) not in _FACTORIES:
             return
         values = [self.of(tensor) for tensor in tensors]
         is_small = all(_is_followed(each) and not each.is_meta for each in outputs)
@@ -116,23 +116,45 @@ class Sized:
     taken: str = ""
 
 
-def sized(known: KnownValues, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sized | None:
-    """What an operator gives whose result cannot be told from shapes alone; None where nothing bounds it.
+class ByValues:
+    """Answers of operators that depend on values.
 
-    Raises:
-        SpecError: an argument that says the size was left out.
+    Attributes:
+        known: Values that are known.
+        assumed: What a check of PyTorch's own that reads values finds; None where none runs.
     """
-    name = str(func._overloadpacket)
-    if name in _READS or name in _SIZED:
-        answer = known.computed(func, args, kwargs)
-        if answer is not None and name != _PACKS:
-            return Sized(_like(tensors_in((*args, *kwargs.values()))[0], answer))
-    if name not in _SIZED:
-        return None
-    arguments = func._schema.arguments
-    defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
-    given = {argument.name: value for argument, value in zip(arguments, args, strict=False)}
-    return _SIZED[name](known, {**defaults, **given, **kwargs})
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        """The answers; `note` is told what sizes were taken as."""
+        self.known = KnownValues()
+        self.assumed: bool | None = None
+        self._note = note
+
+    def answer(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sized | None:
+        """What an operator gives whose result cannot be told from shapes alone; None where nothing bounds it.
+
+        Raises:
+            SpecError: an argument that says the size was left out.
+        """
+        name = str(func._overloadpacket)
+        if name in READS and self.assumed is not None:
+            return Sized(self.assumed)
+        if name in READS or name in _SIZED:
+            result = self.known.computed(func, args, kwargs)
+            if result is not None and name != _PACKS:
+                return Sized(_like(tensors_in((*args, *kwargs.values()))[0], result))
+        if name not in _SIZED:
+            return None
+        arguments = func._schema.arguments
+        defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
+        named = {argument.name: value for argument, value in zip(arguments, args, strict=False)}
+        sized = _SIZED[name](self.known, {**defaults, **named, **kwargs})
+        if sized.taken:
+            self._note(
+                f"{line()} calls {name.partition('.')[2]}, whose result is as large as values say: taken are {sized.taken}; "
+                "where there are fewer, it and what follows of it take less, also less than intervals say"
+            )
+        return sized
 
 
 def _like(fake: Tensor, answer: Any) -> Any:
@@ -167,8 +189,8 @@ def _index(known: KnownValues, named: _Arguments) -> Sized:
         if index is None or index.dtype not in (torch.bool, torch.uint8):
             places.append(index)
             continue
-        count, said = _count(known, index)
-        taken = taken or said
+        count, counted = _count(known, index)
+        taken = taken or counted
         places += [index.new_empty(count, dtype=torch.int64) for _ in range(index.dim())]
     return Sized(torch.ops.aten.index.Tensor(named["self"], places), taken)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from kernelcast.features.errors import SpecError
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
@@ -130,6 +131,27 @@ def test_sizes_are_the_same_on_the_meta_device(recorded: Recorded) -> None:
 
         seen.append(recorded(step, CPU).flops)
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (lambda x: torch.bincount(x.long().flatten()), "pass minlength="),
+        (lambda x: torch.repeat_interleave(x, x[0].long(), 0), "pass output_size="),
+        (lambda x: F.one_hot(x.long()), "pass num_classes="),
+        (lambda x: x[x[0].argmax().item()], "needs the values of a tensor"),
+        (lambda x: torch.tensor_split(x, x[0].long().cpu()), "give it numbers in place of the tensor"),
+        (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), "call the one to be priced"),
+    ],
+)
+def test_what_nothing_bounds_is_refused_with_what_to_do(
+    program: Callable[[torch.Tensor], object], message: str, recorded: Recorded
+) -> None:
+    x = torch.eye(4)
+    with pytest.raises(SpecError, match=message) as error:
+        recorded(lambda: program(x))
+    assert error.value.field == "program"
+    assert str(error.value).startswith(__file__)
 
 
 def test_what_pytorch_checks_of_values_is_taken_to_be_right(recorded: Recorded) -> None:
