@@ -1,4 +1,4 @@
-"""Feed-forward parts: a dense network, a mixture of experts with its router and shared ones, products, convolutions, streams."""
+"""Feed-forward parts: a dense network, a mixture of experts with its router and shared ones, products, convolutions."""
 
 from __future__ import annotations
 
