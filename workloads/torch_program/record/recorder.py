@@ -230,7 +230,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return called, named, func(*called, **named)
         called, named = exchanged(plain=False)
         for each in tensors:
-            self.by_values.known.give(self._tensors.called(each, on_meta=on_meta), each)
+            if not each.is_floating_point():
+                self.by_values.known.give(self._tensors.called(each, on_meta=on_meta), each)
         if str(func._overloadpacket) in NOT_FAKE and (sized := self.by_values.answer(func, called, named)) is not None:
             return called, named, sized.result
         return called, named, _answer(func, called, named, self.by_values)

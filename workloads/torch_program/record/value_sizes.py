@@ -54,9 +54,12 @@ class KnownValues:
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         """An operator ran: what it made of known values alone is known, and what it wrote of others is no longer."""
-        tensors, outputs = tensors_in((*args, *kwargs.values())), tensors_in((result,))
-        if not tensors and str(func._overloadpacket) not in _FACTORIES:
+        tensors = tensors_in((*args, *kwargs.values()))
+        if (tensors and not self._values) or (not tensors and str(func._overloadpacket) not in _FACTORIES):
             return
+        if tensors and all(tensor.is_floating_point() for tensor in tensors):
+            return
+        outputs = tensors_in((result,))
         values = [self.of(tensor) for tensor in tensors]
         is_small = all(_is_followed(each) and not each.is_meta for each in outputs)
         if None not in values and is_small and torch.Tag.nondeterministic_seeded not in func.tags:
