@@ -39,8 +39,8 @@ def _reflected(operation: Operation, long: int, short: int, right: float) -> flo
 
 
 def _least_squares(operation: Operation, long: int, short: int, right: float) -> float:
-    """By reflections, or where the rank is to be found by singular values."""
-    if operation.arguments.get("driver") in ("gelsd", "gelss"):
+    """By reflections, or where these are given by singular values."""
+    if operation.outputs[-1].numel:
         return 4 * long * short**2 + 8 * short**3 + 4 * long * short * right
     return _reflections(operation, long, short, right) + 4 * long * short * right
 

@@ -162,6 +162,11 @@ ON_LISTS = ("aten._foreach_", "aten._fused_")
 
 def kernels_of(operation: Operation, kind: str) -> Uses:
     """The kernels that an operator runs on a device of a kind, `gpu` or `cpu`; none where it moves nothing."""
+    uses = _kernels_of(operation, kind)
+    return [use.upper() for use in uses] if operation.upper_bound else uses
+
+
+def _kernels_of(operation: Operation, kind: str) -> Uses:
     costing = OPERATORS.get(operation.name) or OPERATORS.get(operation.base_name)
     if costing is not None:
         return costing(operation, kind)

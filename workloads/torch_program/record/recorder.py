@@ -207,6 +207,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             phase=self._phase(),
             pointwise=torch.Tag.pointwise in func.tags,
             compiled=compiled,
+            upper_bound=self.by_values.is_upper_bound([*inputs.values()], outputs),
         )
         flops = float(_flops(name, func, called, named, result)) or arithmetic(operation)
         self.recording.operations.append(replace(operation, flops=flops) if flops else operation)

@@ -133,7 +133,7 @@ def runtime(n_devices: int) -> Iterator[None]:
 
 _ALL_CLUSTERS = (
     "AdaptiveLogSoftmaxWithLoss is taken with every cluster for every row, the most there can be; it takes less, also less "
-    "than intervals say"
+    "than the interval says"
 )
 
 

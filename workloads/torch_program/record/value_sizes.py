@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from ....features.errors import SpecError
+from ..operation import TensorInfo
 from .stand_ins import line
 
 _MOST_FOLLOWED = 1 << 16
@@ -113,10 +114,12 @@ class Sized:
     Attributes:
         result: Its result.
         taken: What its size was taken as; empty where it is known.
+        size: The size that values decide.
     """
 
     result: Any
     taken: str = ""
+    size: int = 0
 
 
 class ByValues:
@@ -132,6 +135,9 @@ class ByValues:
         self.known = KnownValues()
         self.assumed: bool | None = None
         self._note = note
+        self._noted: set[tuple[str, str]] = set()
+        self._sizes: dict[int, frozenset[int]] = {}
+        self._latest: frozenset[int] = frozenset()
 
     def answer(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sized | None:
         """What an operator gives whose result cannot be told from shapes alone; None where nothing bounds it.
@@ -153,11 +159,29 @@ class ByValues:
         named = {argument.name: value for argument, value in zip(arguments, args, strict=False)}
         sized = _SIZED[name](self.known, {**defaults, **named, **kwargs})
         if sized.taken:
-            self._note(
-                f"{line()} calls {name.partition('.')[2]}, whose result is as large as values say: taken are {sized.taken}; "
-                "where there are fewer, it and what follows of it take less, also less than intervals say"
-            )
+            self._latest = frozenset((sized.size,) if sized.size > 1 else ())
+            if (place := (line(), name)) not in self._noted:
+                self._noted.add(place)
+                self._note(
+                    f"{place[0]} calls {name.partition('.')[2]}, whose result is as large as values say: taken are "
+                    f"{sized.taken}; with fewer it and what follows of it take less, as the lower end of the interval has it"
+                )
         return sized
+
+    def is_upper_bound(self, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> bool:
+        """Whether a call works on tensors of sizes that are the most there can be; its results have these where they divide one
+        of their sizes.
+        """
+        sizes = (
+            self._latest.union(*(self._sizes.get(tensor.storage, ()) for tensor in inputs))
+            if self._sizes
+            else self._latest
+        )
+        self._latest = frozenset()
+        for tensor in outputs if sizes else ():
+            if left := frozenset(size for size in sizes if any(each and each % size == 0 for each in tensor.shape)):
+                self._sizes[tensor.storage] = left
+        return bool(sizes)
 
 
 def _like(fake: Tensor, answer: Any) -> Any:
@@ -195,20 +219,21 @@ def _index(known: KnownValues, named: _Arguments) -> Sized:
         count, counted = _count(known, index)
         taken = taken or counted
         places += [index.new_empty(count, dtype=torch.int64) for _ in range(index.dim())]
-    return Sized(torch.ops.aten.index.Tensor(named["self"], places), taken)
+    size = max((place.numel() for place in places if place is not None), default=0)
+    return Sized(torch.ops.aten.index.Tensor(named["self"], places), taken, size)
 
 
 def _nonzero(known: KnownValues, named: _Arguments) -> Sized:
     source = named["self"]
     count, taken = _count(known, source)
-    return Sized(source.new_empty((source.dim(), count), dtype=torch.int64).t(), taken)
+    return Sized(source.new_empty((source.dim(), count), dtype=torch.int64).t(), taken, count)
 
 
 def _masked_select(known: KnownValues, named: _Arguments) -> Sized:
     source, mask = named["self"], named["mask"]
     count, taken = _count(known, mask)
     every = torch.Size(torch.broadcast_shapes(source.shape, mask.shape)).numel()
-    return Sized(source.new_empty(count * (every // max(1, mask.numel()))), taken)
+    return Sized(source.new_empty(count * (every // max(1, mask.numel()))), taken, count)
 
 
 def _unique(_: KnownValues, named: _Arguments) -> Sized:
@@ -220,7 +245,7 @@ def _unique(_: KnownValues, named: _Arguments) -> Sized:
     places = source.new_empty(places_shape, dtype=torch.int64)
     counts = source.new_empty(most if named.get("return_counts") else 0, dtype=torch.int64)
     result = (different, places, counts) if "return_counts" in named else (different, places)
-    return Sized(result, f"all {most} of {most} as different")
+    return Sized(result, f"all {most} of {most} as different", most)
 
 
 def _bincount(_: KnownValues, named: _Arguments) -> Sized:
@@ -232,7 +257,7 @@ def _bincount(_: KnownValues, named: _Arguments) -> Sized:
             field="program",
         )
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype == torch.float32 else torch.float64
-    return Sized(named["self"].new_empty(count, dtype=dtype), f"the {count} counts of its minlength")
+    return Sized(named["self"].new_empty(count, dtype=dtype), f"the {count} counts of its minlength", count)
 
 
 def _repeats(_: KnownValues, __: _Arguments) -> Sized:
@@ -260,7 +285,7 @@ def _alignments(known: KnownValues, named: _Arguments) -> Sized:
         longest = -(-targets.numel() // batch)
         taken = f"all targets as long as each other, {longest}"
     sums = scores.new_empty((batch, scores.shape[0], 2 * longest + 1))
-    return Sized((scores.new_empty((batch,)), sums), taken)
+    return Sized((scores.new_empty((batch,)), sums), taken, 2 * longest + 1)
 
 
 def _gradient_of_alignments(_: KnownValues, named: _Arguments) -> Sized:
@@ -290,7 +315,7 @@ def _pack(known: KnownValues, named: _Arguments) -> Sized:
     with _disable_current_modes():
         batch_sizes = torch.tensor(sizes, dtype=torch.int64)
     taken = "" if values is not None else f"all {batch} sequences as long as the longest there can be, {steps}"
-    return Sized((padded.new_empty((sum(sizes), *padded.shape[2:])), batch_sizes), taken)
+    return Sized((padded.new_empty((sum(sizes), *padded.shape[2:])), batch_sizes), taken, sum(sizes))
 
 
 def sizes_of(batch_sizes: Tensor) -> list[int]:

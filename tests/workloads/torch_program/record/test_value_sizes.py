@@ -8,12 +8,21 @@ from typing import Any
 import pytest
 import torch
 from kernelcast.features.errors import SpecError
+from kernelcast.workloads.torch_program.answers import answer
+from kernelcast.workloads.torch_program.captured import Program, as_data, read_program
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
 
 Recorded = Callable[..., Run]
 CPU = "amd-epyc-9005-vm-2c"
+
+
+def answer_again(run: Run, program: Program) -> Any:
+    """The time of a program that was kept, by the model of a run."""
+    priced = answer(run._predictor, program, run._devices)
+    (total,) = priced.totals.values()
+    return total.latency_s
 
 
 def mask(known: bool) -> torch.Tensor:
@@ -43,6 +52,26 @@ def test_sizes_that_values_decide_are_known_or_the_most_there_can_be(
         notes = [note for note in run.recording.notes if "as large as values say" in note]
         assert len(notes) == (not is_known)
         assert not notes or __file__ in notes[0]
+
+
+def test_the_interval_of_what_a_mask_leaves_reaches_from_next_to_nothing_to_all(recorded: Recorded) -> None:
+    layer, x = nn.Linear(1024, 16384), torch.ones(8192, 1024)
+    kept = torch.zeros(8192, dtype=torch.bool)
+    kept[:1000] = True
+
+    def step(is_known: bool) -> None:
+        (layer(x[kept if is_known else torch.rand(8192) > 0.9]) * 2).sum().backward()
+
+    unknown, known = (recorded(lambda is_known=is_known: step(is_known)) for is_known in (False, True))
+    most, exact = (run.totals["nvidia-h200-sxm-141gb"].latency_s for run in (unknown, known))
+    assert most is not None
+    assert exact is not None
+    assert most.lower < exact.lower < exact.upper < most.value
+    again = answer_again(unknown, read_program(as_data(unknown.program)))
+    assert again == most
+    bounded = {item.name for item in unknown.recording.operations if item.upper_bound}
+    assert bounded == {"aten.index", "aten.addmm", "aten.mul", "aten.sum", "aten.mm"}
+    assert not any(item.upper_bound for item in known.recording.operations)
 
 
 def test_values_a_program_was_given_are_followed_until_they_are_written(recorded: Recorded) -> None:
