@@ -137,6 +137,7 @@ OPERATORS: Mapping[str, Costing] = {
         "_pack_padded_sequence _embedding_bag_per_sample_weights_backward", traffic.sweep,
     ),
     **_all("_weight_norm_interface _weight_norm_interface_backward", partial(traffic.sweep, passes=1.5)),
+    **_all("_fft_c2c _fft_r2c _fft_c2r", traffic.fourier),
     **_all("cumsum cumprod logcumsumexp cummax cummin", partial(traffic.sweep, passes=1.5, widening=3.0)),
     # A router's softmax, choice of 8 of 128 experts, sort and search take some 50 µs on an H200, whatever the number of tokens.
     **_all("sort argsort median nanmedian mode", partial(indexed.ordering, kernels=16.0)),

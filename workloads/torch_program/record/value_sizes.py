@@ -55,22 +55,24 @@ class KnownValues:
 
     def follow(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
         """An operator ran: what it made of known values alone is known, and what it wrote of others is no longer."""
-        tensors = tensors_in((*args, *kwargs.values()))
-        if (tensors and not self._values) or (not tensors and str(func._overloadpacket) not in _FACTORIES):
+        name, tensors = str(func._overloadpacket), tensors_in((*args, *kwargs.values()))
+        if func.namespace != "aten" or (not self._values if tensors else name not in _FACTORIES):
             return
         if tensors and all(tensor.is_floating_point() for tensor in tensors):
             return
         outputs = tensors_in((result,))
         values = [self.of(tensor) for tensor in tensors]
         is_small = all(_is_followed(each) and not each.is_meta for each in outputs)
-        if None not in values and is_small and torch.Tag.nondeterministic_seeded not in func.tags:
+        is_certain = torch.Tag.nondeterministic_seeded not in func.tags and "empty" not in name
+        if None not in values and is_small and is_certain:
             # Values the host has no kernel for are not known.
             with suppress(RuntimeError):
                 computed = tensors_in((self._computed(func, args, kwargs),))
                 for tensor, known in zip(outputs, computed, strict=True):
                     self.keep(tensor, known)
                 return
-        for argument, value in zip(func._schema.arguments, args, strict=False):
+        for place, argument in enumerate(func._schema.arguments):
+            value = args[place] if place < len(args) else kwargs.get(argument.name)
             for tensor in tensors_in((value,)) if argument.is_write else ():
                 if (known := self.of(tensor)) is not None:
                     # Views of it are not known either.
@@ -172,12 +174,9 @@ class ByValues:
         """Whether a call works on tensors of sizes that are the most there can be; its results have these where they divide one
         of their sizes.
         """
-        sizes = (
-            self._latest.union(*(self._sizes.get(tensor.storage, ()) for tensor in inputs))
-            if self._sizes
-            else self._latest
-        )
-        self._latest = frozenset()
+        sizes, self._latest = self._latest, frozenset()
+        if self._sizes:
+            sizes = sizes.union(*(self._sizes.get(tensor.storage, ()) for tensor in inputs))
         for tensor in outputs if sizes else ():
             if left := frozenset(size for size in sizes if any(each and each % size == 0 for each in tensor.shape)):
                 self._sizes[tensor.storage] = left
