@@ -20,8 +20,8 @@ from .stand_ins import line
 _MOST_FOLLOWED = 1 << 16
 """Elements up to which values of whole numbers are followed: lengths, positions and masks, not activations."""
 
-_FACTORIES = frozenset({"aten.arange", "aten.full", "aten.zeros", "aten.ones", "aten.zeros_like", "aten.ones_like"})
-"""What makes tensors whose values are known."""
+_FACTORIES = frozenset({"aten.arange", "aten.empty", "aten.full", "aten.ones", "aten.zeros"})
+"""What makes tensors whose values are known, or are not read before they are written."""
 
 _PACKS = "aten._pack_padded_sequence"
 READS = frozenset({"aten._local_scalar_dense", "aten.equal"})
@@ -63,8 +63,7 @@ class KnownValues:
         outputs = tensors_in((result,))
         values = [self.of(tensor) for tensor in tensors]
         is_small = all(_is_followed(each) and not each.is_meta for each in outputs)
-        is_certain = torch.Tag.nondeterministic_seeded not in func.tags and "empty" not in name
-        if None not in values and is_small and is_certain:
+        if None not in values and is_small and torch.Tag.nondeterministic_seeded not in func.tags:
             # Values the host has no kernel for are not known.
             with suppress(RuntimeError):
                 computed = tensors_in((self._computed(func, args, kwargs),))
