@@ -9,7 +9,7 @@ from typing import Any
 from ....features.errors import SpecError
 from ..facts import Block, ModelFacts, Product
 from ..kernel_list import Part
-from ..layers.attention import ContinuousBiases, WindowAttention
+from ..layers.attention import ContinuousBiases, MergedKeys, WindowAttention
 from ..layers.feed_forward import Convolution, Mlp
 from .decoders import group_layers
 from .encoders import NO_HEAD, encoder_layers
@@ -94,6 +94,38 @@ def read_swin(config: Config, name: str) -> ModelFacts:
         network = Mlp(max(1, int(ratio * hidden)), gated=False, activation="gelu", bias=True)
         layers: list[tuple[Part, ...]] = [(shifted if index % 2 else straight, network) for index in range(depth)]
         blocks += _stage(layers, 2, hidden, grid, front)
+    return _of_images(config, name, blocks)
+
+
+def read_segformer(config: Config, name: str) -> ModelFacts:
+    """SegFormer's encoder: stages of attention to merged positions; before each overlapping patches become one position.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    fields = ("depths", "num_attention_heads", "sr_ratios", "patch_sizes", "strides", "mlp_ratios")
+    widths = config.sizes("hidden_sizes")
+    lists = [config.sizes(field, most=MAX_SIDE) for field in fields]
+    for field, values in zip(fields, lists, strict=True):
+        if len(values) != len(widths):
+            raise config.wrong(field, f"a list of {len(widths)}, as hidden_sizes is")
+    grid, before, blocks = (
+        config.size("image_size", most=MAX_SIDE),
+        config.size("num_channels", default=3),
+        list[Block](),
+    )
+    for hidden, depth, heads, side, patch, stride, ratio in zip(widths, *lists, strict=True):
+        if hidden % heads or depth > MAX_LAYERS:
+            raise config.wrong("num_attention_heads", f"heads that divide the {hidden} channels of their stage")
+        grid = (grid + 2 * (patch // 2) - patch) // stride + 1
+        front = Product("patches", grid**2, hidden, before * patch**2, after=("norm",))
+        mixer = MergedKeys(
+            heads, heads, hidden // heads, causal=False, rotary=False, qkv_bias=True, output_bias=True,
+            keys=max(1, grid // side) ** 2, side=side,
+        )  # fmt: skip
+        network = Mlp(ratio * hidden, gated=False, activation="gelu", bias=True, convolved=True)
+        blocks += _stage([(mixer, network)] * depth, 2, hidden, grid, front)
+        before = hidden
     return _of_images(config, name, blocks)
 
 

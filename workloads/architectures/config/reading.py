@@ -61,7 +61,7 @@ from .hybrids import (
     read_xlstm,
     read_zamba2,
 )
-from .images import read_convnext, read_swin, read_vit
+from .images import read_convnext, read_segformer, read_swin, read_vit
 
 MAX_CONFIG_B = 2**22
 """Largest configuration read; real ones are some kilobytes."""
@@ -137,6 +137,7 @@ READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
     "openai-gpt": read_gpt2,
     "opt": read_opt,
     "phi": read_phi,
+    "segformer": read_segformer,
     "siglip_vision_model": partial(read_vit, tokens=0),
     "starcoder2": read_starcoder2,
     "swin": read_swin,
@@ -182,7 +183,6 @@ _WHY_NOT = {
     "detr": "its backbone is a ResNet, of whose layers none is described; nearest: vit",
     "rwkv": "its channels go through a text position by position, and no kernel like that was measured; nearest: mamba2",
     "sam": "its attention adds biases that queries and two axes of the image make; nearest: swin",
-    "segformer": "its attention reads keys that a convolution merges, and its networks hold one; nearest: swin",
 }
 """Of other architectures that are often asked for, what is missing and what comes nearest."""
 

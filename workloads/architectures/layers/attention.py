@@ -198,6 +198,33 @@ class WindowAttention(Attention):
 
 
 @dataclass(frozen=True, slots=True)
+class MergedKeys(Attention):
+    """Attention to positions of an image that a convolution merges, squares of them to one (SegFormer, arXiv 2105.15203); `keys`
+    says how many are left.
+
+    Attributes:
+        side: Positions of a side of what becomes one.
+    """
+
+    side: int = 1
+
+    name = "attention"
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank, the convolution and its norm whole beside those of attention."""
+        merge = Weights(hidden**2 * self.side**2, others=3 * hidden) if self.side > 1 else Weights()
+        return Attention.weights(self, hidden, plan) + merge
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The convolution as the product it is, and attention."""
+        if self.side > 1:
+            rows = kernels.step.sequences * self._length(0)
+            kernels.product("merge", hidden, hidden * self.side**2, rows=rows, bias=True)
+            kernels.norm("merge_norm", "layernorm", rows, hidden)
+        Attention.list_kernels(self, kernels, hidden)
+
+
+@dataclass(frozen=True, slots=True)
 class ContinuousBiases(WindowAttention):
     """The same with biases that a network of two products makes of coordinates, and scores of normalised queries and keys
     (Swin V2, arXiv 2111.09883, sections 3.2 and 3.3).

@@ -29,6 +29,7 @@ class Mlp:
         activation: `silu`, `gelu`, `gelu_new` or `relu`.
         bias: Whether products have biases.
         name: Its part of a kernel's name.
+        convolved: Whether a convolution of each inner channel is before the activation, over nine positions (SegFormer).
     """
 
     inner: int
@@ -36,6 +37,7 @@ class Mlp:
     activation: str = "silu"
     bias: bool = False
     name: str = "mlp"
+    convolved: bool = False
 
     def check(self, plan: ParallelPlan) -> None:
         """That the ranks of `tp` divide the inner channels.
@@ -48,7 +50,8 @@ class Mlp:
     def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
         """Parameters of a rank."""
         inner, up = self.inner // plan.tp, 1 + self.gated
-        return Weights(products=hidden * inner * (up + 1), others=self.bias * (up * inner + hidden))
+        others = self.bias * (up * inner + hidden) + self.convolved * 10 * inner
+        return Weights(products=hidden * inner * (up + 1), others=others)
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
         """The product up, the activation, the product down, and the sum over ranks."""
@@ -59,6 +62,8 @@ class Mlp:
         """The same without the sum over ranks."""
         inner = self.inner // kernels.plan.tp
         kernels.product("gate_up" if self.gated else "up", inner * (1 + self.gated), hidden, bias=self.bias)
+        if self.convolved:
+            kernels.elementwise("depthwise", "mulu", inner, stands_for=_DEPTHWISE)
         if self.gated:
             # One kernel reads both halves and writes their product: two operands in and one out.
             kernels.elementwise("activation", "mul", inner)

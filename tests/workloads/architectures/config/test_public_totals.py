@@ -126,7 +126,7 @@ def test_the_page_names_every_architecture() -> None:
     ("kind", "why"),
     [
         ("rwkv", "position by position.*nearest: mamba2"), ("detr", "ResNet.*nearest: vit"), ("sam", "nearest: swin"),
-        ("segformer", "nearest: swin"), ("wavlm2", "nearest: wavlm"),
+        ("wavlm2", "nearest: wavlm"),
     ],
 )  # fmt: skip
 def test_other_architectures_are_refused_with_why_and_what_to_do(kind: str, why: str) -> None:
@@ -188,6 +188,8 @@ def test_encoders_with_gated_continuous_and_global_biases() -> None:
     assert (wavlm["layers.attention.gather_biases"]["count"], wavlm["layers.attention.biases"]["count"]) == (1, 11)
     swin = kernels_of("microsoft/swinv2-tiny-patch4-window8-256", Step.prefill(1, 64))
     assert swin["layers.attention.biases.up"]["m"] == 15**2
+    segformer = kernels_of("nvidia/mit-b0", Step.prefill(2, 49))
+    assert (segformer["layers.attention.merge"]["m"], segformer["layers.attention.prefill"]["kv_len"]) == (2 * 49, 49)
     local, of_blocks = (
         kernels_of(name, Step.prefill(1, 8)) for name in ("google/long-t5-local-base", "google/long-t5-tglobal-large")
     )

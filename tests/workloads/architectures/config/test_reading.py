@@ -42,6 +42,7 @@ EVERY: dict[str, dict[str, Any]] = {
     "convnext": {"model_type": "convnext", "depths": [1, 2], "hidden_sizes": [16, 32], "image_size": 32},
     **{name: {"model_type": name, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "image_size": 64} for name in (
         "swin", "swinv2")},
+    "segformer": {"model_type": "segformer", "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 40, 64], "image_size": 64},
     "deberta": LLAMA | {"model_type": "deberta", "relative_attention": True, "pos_att_type": ["c2p"]},
     "deberta-v2": LLAMA | {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": "p2c|c2p",
                            "position_buckets": 16, "conv_kernel_size": 3},
@@ -237,6 +238,11 @@ def test_the_text_part_of_a_model_of_images() -> None:
         (EVERY["swin"] | {"depths": [2, 0]}, "depths"),
         (EVERY["convnext"] | {"hidden_sizes": [16]}, "hidden_sizes"),
         (EVERY["convnext"] | {"image_size": 7}, "image_size"),
+        (
+            EVERY["segformer"] | {"hidden_sizes": [8, 16, 41, 64], "num_attention_heads": [1, 2, 5, 8]},
+            "num_attention_heads",
+        ),
+        (EVERY["segformer"] | {"depths": [1], "num_attention_heads": [1, 2, 5, 8]}, "depths"),
         (EVERY["minimax"] | {"attn_type_list": [0, 2, 0, 1]}, "attn_type_list"),
         (EVERY["xlstm"] | {"num_heads": 5}, "num_heads"),
         (EVERY["dbrx"] | {"ffn_config": None}, "ffn_config"),
