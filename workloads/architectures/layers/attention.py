@@ -199,8 +199,8 @@ class WindowAttention(Attention):
 
 @dataclass(frozen=True, slots=True)
 class MergedKeys(Attention):
-    """Attention to positions of an image that a convolution merges, squares of them to one (SegFormer, arXiv 2105.15203); `keys`
-    says how many are left.
+    """Attention to positions of an image that a convolution merges, squares of them to one (SegFormer, arXiv 2105.15203);
+    `keys` says how many are left.
 
     Attributes:
         side: Positions of a side of what becomes one.

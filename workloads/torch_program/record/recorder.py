@@ -233,8 +233,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for each in tensors:
             if not each.is_floating_point():
                 self.by_values.known.give(self._tensors.called(each, on_meta=on_meta), each)
-        if str(func._overloadpacket) in NOT_FAKE and (sized := self.by_values.answer(func, called, named)) is not None:
-            return called, named, sized.result
         return called, named, _answer(func, called, named, self.by_values)
 
     def _notice(self, tensor: torch.Tensor) -> None:
@@ -281,6 +279,12 @@ def _answer(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_valu
         SpecError: it cannot without values, or without knowing the operator.
     """
     try:
+        if (
+            by_values is not None
+            and str(func._overloadpacket) in NOT_FAKE
+            and (sized := by_values.answer(func, args, kwargs))
+        ):
+            return sized.result
         return func(*args, **kwargs)
     except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
         if by_values is not None and (sized := by_values.answer(func, args, kwargs)) is not None:
