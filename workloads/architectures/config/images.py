@@ -9,11 +9,11 @@ from typing import Any
 from ....features.errors import SpecError
 from ..facts import Block, ModelFacts, Product
 from ..kernel_list import Part
-from ..layers.attention import ContinuousBiases, MergedKeys, WindowAttention
+from ..layers.attention import AxisBiases, ContinuousBiases, MergedKeys, WindowAttention
 from ..layers.feed_forward import Convolution, Mlp
 from .decoders import group_layers
 from .encoders import NO_HEAD, encoder_layers
-from .fields import MAX_LAYERS, Config
+from .fields import MAX_LAYERS, Config, per_head
 
 MAX_SIDE = 2**16
 """Most pixels of a side of an image or a patch accepted."""
@@ -127,6 +127,38 @@ def read_segformer(config: Config, name: str) -> ModelFacts:
         blocks += _stage([(mixer, network)] * depth, 2, hidden, grid, front)
         before = hidden
     return _of_images(config, name, blocks)
+
+
+def read_sam(config: Config, name: str) -> ModelFacts:
+    """SAM's encoder of images: windows in all layers but those listed, biases of both axes, and two convolutions behind it.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers", most=MAX_LAYERS)
+    heads, window = config.size("num_attention_heads"), config.size("window_size", most=MAX_SIDE)
+    grid = config.size("image_size", most=MAX_SIDE) // config.size("patch_size", most=MAX_SIDE)
+    whole, channels = config.numbers("global_attn_indexes"), config.size("output_channels", default=256)
+    bias = config.flag("qkv_bias", True)
+    mixers = [
+        AxisBiases(
+            heads, heads, per_head(config, hidden, heads), causal=False, rotary=False, qkv_bias=bias, output_bias=True,
+            windows=windows, area=area,
+        )
+        for windows, area in ((1, grid**2), ((-(-grid // window)) ** 2, window**2))
+    ]  # fmt: skip
+    network = Mlp(config.size("mlp_dim", default=4 * hidden), gated=False, activation="gelu", bias=True)
+    patch = config.size("num_channels", default=3) * config.size("patch_size", most=MAX_SIDE) ** 2
+    return ModelFacts(
+        name=name, architecture="sam_vision_model", hidden=hidden, vocabulary=0,
+        blocks=group_layers(((mixers[index not in whole], network), 2) for index in range(layers)), norm="layernorm",
+        dtype=config.dtype, generates=False, positions=grid**2, fixed_length=grid**2, end_norms=0,
+        front=(Product("patches", grid**2, hidden, patch),),
+        tail=(
+            Product("neck_1", grid**2, channels, hidden, bias=False, after=("norm",)),
+            Product("neck_2", grid**2, channels, 9 * channels, bias=False, after=("norm",)),
+        ),
+    )  # fmt: skip
 
 
 def read_convnext(config: Config, name: str) -> ModelFacts:

@@ -61,7 +61,7 @@ from .hybrids import (
     read_xlstm,
     read_zamba2,
 )
-from .images import read_convnext, read_segformer, read_swin, read_vit
+from .images import read_convnext, read_sam, read_segformer, read_swin, read_vit
 
 MAX_CONFIG_B = 2**22
 """Largest configuration read; real ones are some kilobytes."""
@@ -137,6 +137,7 @@ READERS: Mapping[str, Callable[[Config, str], ModelFacts]] = {
     "openai-gpt": read_gpt2,
     "opt": read_opt,
     "phi": read_phi,
+    "sam_vision_model": read_sam,
     "segformer": read_segformer,
     "siglip_vision_model": partial(read_vit, tokens=0),
     "starcoder2": read_starcoder2,
@@ -164,12 +165,13 @@ _OF_IMAGES = {
 _OF_SOUND = {"granite_speech": "granite", "qwen2_audio": "qwen2", "voxtral": "llama"}
 _INNER = {**_OF_IMAGES, **_OF_SOUND}
 """Models of text and images or sound whose text part is read, by `model_type`, with what that part is where it does not say."""
-_VISION = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}
-"""Models that compare text and images, of which the image part is read."""
+_VISION = {"clip": "clip_vision_model", "sam": "sam_vision_model", "siglip": "siglip_vision_model"}
+"""Models that compare images with text or draw masks, of which the image part is read."""
 _NESTED = {
     **dict.fromkeys(_OF_IMAGES, ("text_config", "text", "images are left out")),
     **dict.fromkeys(_OF_SOUND, ("text_config", "text", "sound is left out")),
     **dict.fromkeys(_VISION, ("vision_config", "image", "the text part is left out")),
+    "sam": ("vision_config", "image", "what reads points and draws masks is left out"),
 }
 """Field of the part that is read, what it is, and what of the model is left out."""
 _SIZES_OF_OTHERS = {"mllama": ("vision_config",)}
@@ -182,7 +184,6 @@ KNOWN = sorted({*READERS, *_NESTED})
 _WHY_NOT = {
     "detr": "its backbone is a ResNet, of whose layers none is described; nearest: vit",
     "rwkv": "its channels go through a text position by position, and no kernel like that was measured; nearest: mamba2",
-    "sam": "its attention adds biases that queries and two axes of the image make; nearest: swin",
 }
 """Of other architectures that are often asked for, what is missing and what comes nearest."""
 

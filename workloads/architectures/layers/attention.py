@@ -14,6 +14,7 @@ _BIASES = StandIn("biases of scores by relative position are estimated as a gath
 _BIASES_AGAIN = StandIn(
     "biases of scores that an earlier layer gathered are estimated by what attention reads", MOVED, 0.5
 )
+_AXES = StandIn("sums of biases of two axes are estimated as a pass over what they are added to", MOVED)
 _GATHER = StandIn("the choice of scores by relative position is estimated as a copy of them", MOVED)
 
 
@@ -255,6 +256,29 @@ class ContinuousBiases(WindowAttention):
         rows = kernels.step.sequences * self.windows * self.area * 2 * heads
         kernels.norm("normalise", "rmsnorm", rows, self.head_dim)
         WindowAttention.list_kernels(self, kernels, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisBiases(WindowAttention):
+    """The same with biases that queries and embeddings of both axes of the image make (SAM, transformers'
+    `SamVisionAttention`); a single window is the whole image.
+    """
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank: embeddings of relative positions of both axes beside those of attention."""
+        rows = 2 * (2 * round(self.area**0.5) - 1)
+        return Attention.weights(self, hidden, plan) + Weights(others=rows * self.head_dim)
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """Windows of an image, or all of it at once."""
+        (Attention if self.windows == 1 else WindowAttention).list_kernels(self, kernels, hidden)
+
+    def _attend(self, kernels: KernelList, group: Sequences, heads: int, kv_heads: int) -> None:
+        side = round(self.area**0.5)
+        rows = group.count * heads * group.new_tokens
+        kernels.batched("axes", side, rows // side, side, self.head_dim, times=2)
+        kernels.elementwise("biases", "addu", group.length, rows=rows, stands_for=_AXES)
+        Attention._attend(self, kernels, group, heads, kv_heads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ def test_the_page_names_every_architecture() -> None:
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("rwkv", "position by position.*nearest: mamba2"), ("detr", "ResNet.*nearest: vit"), ("sam", "nearest: swin"),
+        ("rwkv", "position by position.*nearest: mamba2"), ("detr", "ResNet.*nearest: vit"),
         ("wavlm2", "nearest: wavlm"),
     ],
 )  # fmt: skip
@@ -190,6 +190,12 @@ def test_encoders_with_gated_continuous_and_global_biases() -> None:
     assert swin["layers.attention.biases.up"]["m"] == 15**2
     segformer = kernels_of("nvidia/mit-b0", Step.prefill(2, 49))
     assert (segformer["layers.attention.merge"]["m"], segformer["layers.attention.prefill"]["kv_len"]) == (2 * 49, 49)
+    sam = read_facts(config_of("facebook/sam-vit-base"), "m")
+    ran = forward(sam, Step.prefill(1, 4096), Formats.of("bf16")).kernels
+    sizes = {
+        (item.spec["batch"], item.spec["q_len"]): item.count for item in ran if item.name.endswith("attention.prefill")
+    }
+    assert sizes == {(1, 4096): 4, (25, 196): 8}
     local, of_blocks = (
         kernels_of(name, Step.prefill(1, 8)) for name in ("google/long-t5-local-base", "google/long-t5-tglobal-large")
     )

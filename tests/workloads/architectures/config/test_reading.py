@@ -43,6 +43,7 @@ EVERY: dict[str, dict[str, Any]] = {
     **{name: {"model_type": name, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "image_size": 64} for name in (
         "swin", "swinv2")},
     "segformer": {"model_type": "segformer", "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 40, 64], "image_size": 64},
+    "sam_vision_model": LLAMA | {"model_type": "sam_vision_model", "image_size": 64, "window_size": 3},
     "deberta": LLAMA | {"model_type": "deberta", "relative_attention": True, "pos_att_type": ["c2p"]},
     "deberta-v2": LLAMA | {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": "p2c|c2p",
                            "position_buckets": 16, "conv_kernel_size": 3},
