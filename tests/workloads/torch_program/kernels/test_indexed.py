@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from kernelcast.features.kernel import View, get_family
+from kernelcast.workloads.torch_program.kernels.kernel_use import SCATTERED
 from kernelcast.workloads.torch_program.kernels.table import kernels_of
 from kernelcast.workloads.torch_program.operation import Operation
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
@@ -36,3 +37,13 @@ def test_atomic_additions_and_sorts_take_gpus_longer_than_their_bytes(operations
     (ordered,) = operations(lambda: torch.sort(places))
     assert sum(use.scale for use in kernels_of(ordered, "gpu")) > 10
     assert len(kernels_of(ordered, "cpu")) == 1
+
+
+def test_searches_read_as_many_bounds_as_halving_takes_and_masks_write_places(operations: Recorded) -> None:
+    bounds, values, rows = torch.arange(1024.0), torch.ones(500), torch.ones(64, 8)
+    (search,) = operations(lambda: torch.searchsorted(bounds, values))
+    (index,) = (each for each in operations(lambda: rows[torch.rand(64) > 0.5]) if each.name == "aten.index")
+    for operation, bytes_ in ((search, 500 * (8 + 11 * 4)), (index, 2 * 64 * 32 + 64 + 2 * 8 * 64)):
+        (use,) = kernels_of(operation, "cpu")
+        assert float(get_family("elementwise").bytes_moved(View.of(use.spec))) == pytest.approx(bytes_, rel=0.05)
+        assert use.widening == SCATTERED
