@@ -185,7 +185,7 @@ def _of_long_texts(config: Config, mixer: Part) -> Part:
     if kind not in kinds or not isinstance(mixer, Attention):
         raise config.wrong("encoder_attention_type", f"one of {listed(kinds)}")
     window = 3 * (config.size("local_radius", default=127) + 1)
-    others = {} if kind == "local" else {"block": config.size("global_block_size", default=16)}
+    others: dict[str, Any] = {} if kind == "local" else {"block": config.size("global_block_size", default=16)}
     return kinds[kind](
         mixer.heads, mixer.heads, mixer.head_dim, causal=False, rotary=False, biases=mixer.biases, window=window,
         inputs=config.size("d_model"), **others,

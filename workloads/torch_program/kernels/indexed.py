@@ -6,7 +6,7 @@ from math import log2
 
 from ....features.kernel import KernelSpec
 from ..operation import FLOATS, Operation, TensorInfo, float_dtype
-from .kernel_use import SCATTERED, UNKNOWN, KernelUse, Uses, last_size, scaled, small_kernels, streamed
+from .kernel_use import LOOPED, SCATTERED, UNKNOWN, KernelUse, Uses, last_size, scaled, small_kernels, streamed
 from .traffic import sweep
 
 
@@ -41,7 +41,9 @@ def gather(operation: Operation, kind: str) -> Uses:
     # Of a mask the places that it leaves are written first, and read.
     masks = [tensor for tensor in operation.inputs[1:] if tensor.dtype == "bool"]
     places = sum(2 * 8 * tensor.numel * len(tensor.shape) for tensor in masks)
-    return _scattered(operation, 2 * operation.bytes_out + _index_bytes(operation) + places)
+    uses = _scattered(operation, 2 * operation.bytes_out + _index_bytes(operation) + places)
+    # A CPU goes through a mask in a loop over single numbers (`nonzero`).
+    return scaled(uses, 8.0, f"{operation.name} by what its mask leaves", LOOPED) if masks and kind == "cpu" else uses
 
 
 _ADDING = ("index_add", "scatter_add", "scatter_reduce")

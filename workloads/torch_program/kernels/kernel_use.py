@@ -25,6 +25,9 @@ SCATTERED = 3.0
 UNKNOWN = 10.0
 """The same for an operator of which nothing is known but what it reads and writes."""
 
+LOOPED = 5.0
+"""The same for loops of a CPU over single numbers, each of which was measured at one size."""
+
 FACTORISATION = 300.0
 """The same for factorisations, whose arithmetic grows faster than their bytes, in steps that wait for each other."""
 

@@ -21,7 +21,12 @@ _PLAIN_DROPOUT = torch.nn.functional.dropout
 _FUSED_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
 _LSTM = 2
-_PLAIN_LAYERS = {0: torch._VF.rnn_relu, 1: torch._VF.rnn_tanh, _LSTM: torch._VF.lstm, 3: torch._VF.gru}
+_PLAIN_LAYERS: Mapping[int, Callable[..., Any]] = {
+    0: torch._VF.rnn_relu,
+    1: torch._VF.rnn_tanh,
+    _LSTM: torch._VF.lstm,
+    3: torch._VF.gru,
+}
 """By the number that PyTorch has for their kind. LSTM's layers are one operator on the host as well, unless packed."""
 
 _CAUSAL = "_kernelcast_is_causal"

@@ -116,7 +116,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Write down one call and let the fake mode answer it."""
         kwargs = kwargs or {}
         if isinstance(func, HigherOrderOperator):
-            raise SpecError(f"{line()} {_HIGHER_ORDER.get(func.name(), _OTHER_HIGHER_ORDER)}", field="program")
+            raise SpecError(f"{line()} {_HIGHER_ORDER.get(str(func), _OTHER_HIGHER_ORDER)}", field="program")
         if any(map(_is_wrapper, types)):
             # Such as a DTensor: it calls what runs on this rank's part, which comes here next.
             return NotImplemented

@@ -32,7 +32,7 @@ class KnownValues:
     """Values of small tensors of whole numbers that a program was given or wrote down, and of what it makes of these alone."""
 
     def __init__(self) -> None:
-        self._values: Any = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call]
+        self._values: Any = WeakTensorKeyDictionary()
 
     def of(self, tensor: Tensor) -> Tensor | None:
         """The values of a fake tensor; None where they are not known."""
@@ -67,8 +67,8 @@ class KnownValues:
             # Values the host has no kernel for are not known.
             with suppress(RuntimeError):
                 computed = tensors_in((self._computed(func, args, kwargs),))
-                for tensor, known in zip(outputs, computed, strict=True):
-                    self.keep(tensor, known)
+                for tensor, now_known in zip(outputs, computed, strict=True):
+                    self.keep(tensor, now_known)
                 return
         for place, argument in enumerate(func._schema.arguments):
             value = args[place] if place < len(args) else kwargs.get(argument.name)
@@ -230,7 +230,7 @@ def _nonzero(known: KnownValues, named: _Arguments) -> Sized:
 def _masked_select(known: KnownValues, named: _Arguments) -> Sized:
     source, mask = named["self"], named["mask"]
     count, taken = _count(known, mask)
-    every = torch.Size(torch.broadcast_shapes(source.shape, mask.shape)).numel()
+    every = torch.Size(torch.broadcast_shapes(source.shape, mask.shape)).numel()  # type: ignore[no-untyped-call]
     return Sized(source.new_empty(count * (every // max(1, mask.numel()))), taken, count)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from kernelcast.features.kernel import View, get_family
-from kernelcast.workloads.torch_program.kernels.kernel_use import SCATTERED
+from kernelcast.workloads.torch_program.kernels.kernel_use import LOOPED, SCATTERED
 from kernelcast.workloads.torch_program.kernels.table import kernels_of
 from kernelcast.workloads.torch_program.operation import Operation
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
@@ -44,6 +44,19 @@ def test_searches_read_as_many_bounds_as_halving_takes_and_masks_write_places(op
     (search,) = operations(lambda: torch.searchsorted(bounds, values))
     (index,) = (each for each in operations(lambda: rows[torch.rand(64) > 0.5]) if each.name == "aten.index")
     for operation, bytes_ in ((search, 500 * (8 + 11 * 4)), (index, 2 * 64 * 32 + 64 + 2 * 8 * 64)):
-        (use,) = kernels_of(operation, "cpu")
-        assert float(get_family("elementwise").bytes_moved(View.of(use.spec))) == pytest.approx(bytes_, rel=0.05)
-        assert use.widening == SCATTERED
+        (on_gpu,), (on_cpu,) = (kernels_of(operation, kind) for kind in ("gpu", "cpu"))
+        assert float(get_family("elementwise").bytes_moved(View.of(on_gpu.spec))) == pytest.approx(bytes_, rel=0.05)
+        assert (on_gpu.widening, on_gpu.scale) == (SCATTERED, 1.0)
+        # A CPU goes through both number by number.
+        assert on_cpu.spec == on_gpu.spec
+        assert on_cpu.widening == LOOPED
+        assert on_cpu.scale > 5
+
+
+def test_what_a_cpu_loops_over_takes_longer_in_both_passes(operations: Recorded) -> None:
+    x = torch.ones(2, 4, 16, 16, requires_grad=True)
+    ran = operations(lambda: F.interpolate(x, scale_factor=2, mode="bicubic").sum().backward())
+    for name in ("aten.upsample_bicubic2d", "aten.upsample_bicubic2d_backward"):
+        (operation,) = (each for each in ran if each.name == name)
+        scales = [kernels_of(operation, kind)[0].scale for kind in ("gpu", "cpu")]
+        assert scales == [1.0, 88.0]
