@@ -20,6 +20,9 @@ def plan_table(
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where the table with its answers goes.")],
     price: console.Prices = None,
+    grid: console.GridOption = None,
+    electricity_price: console.ElectricityPrice = None,
+    pue: console.Pue = None,
     model: console.Model = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
@@ -37,6 +40,7 @@ def plan_table(
     from ...workloads.serving.predict import ServingPredictor
     from ..predict.predict_table import check_table, write_table
 
+    electricity = console.read_electricity(grid, electricity_price, pue)
     check_table(out)
     if out.exists() and table.exists() and out.samefile(table):
         raise SpecError(f"--out {out} is the table that is read; give another file", field="out")
@@ -48,7 +52,9 @@ def plan_table(
     rows = questions.select([name for name in questions.column_names if name in (*TEXTS, *NUMBERS)]).to_pylist()
     service = ServingPredictor(load_predictor(console.model_dir(model), known))
     with console.progress_bar() as progress:
-        columns = plan_rows(rows, service, of_devices, lambda done: progress("planning", done, len(rows)))
+        columns = plan_rows(
+            rows, service, of_devices, lambda done: progress("planning", done, len(rows)), electricity=electricity
+        )
     if replaced := [name for name in columns if name in questions.column_names]:
         console.note(f"columns of {', '.join(replaced)} in the table are replaced")
         questions = questions.drop_columns(replaced)

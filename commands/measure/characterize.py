@@ -66,12 +66,15 @@ def cpu_entry(name: str, measured: Measured) -> Entry:
 
     cores, system = core_count(), "as the operating system shows it"
     # What a busy machine did not let measure is bounded by what it did: by one core's figure for each, by a cache's for memory.
+    # All cores reach less together than each alone where another virtual machine was busy, too.
     reached = dict(measured)
     for fact in ("bandwidth_dram_b_per_s", "matrix_fp32_flops_per_s", "matrix_bf16_flops_per_s"):
         near = (f"{fact}_1t", *(f"bandwidth_{level}_b_per_s_1t" for level in ("l3", "l2", "l1") if "dram" in fact))
         known = next((name for name in near if _value(measured, name) is not None), None)
-        if _value(measured, fact) is None and known is not None:
-            reached[fact] = {"value": cores * (_value(measured, known) or 0.0), "instead": f"{cores} times {known}"}
+        one, together = (_value(measured, known) if known else None), _value(measured, fact)
+        if one is not None and (together is None or ("flops" in fact and cores * one > together)):
+            why = "could not be measured" if together is None else "was less"
+            reached[fact] = {"value": cores * one, "instead": f"{cores} times {known}", "why": why}
     limit, dram = _limits(reached, "CPU"), "bandwidth_dram_b_per_s"
     facts: dict[str, Any] = {f"{level}_b": {"value": size, "source": system} for level, size in cache_sizes_b().items()
                              if level != "l1"}  # fmt: skip
@@ -192,7 +195,7 @@ def _limits(measured: Measured, kind: str) -> Callable[[str, float], dict[str, A
             )
         source = f"{headroom:g} times what was measured here, no datasheet figure"
         if (instead := measured[what].get("instead")) is not None:
-            source = f"{headroom:g} times {instead} as measured here, since {what} could not be measured; no datasheet figure"
+            source = f"{headroom:g} times {instead} as measured here, since {what} {measured[what]['why']}; no datasheet figure"
         return {"value": headroom * value, "source": source}
 
     return limit

@@ -34,6 +34,10 @@ ENERGY_MISMATCH = 0.5
 BOUND_SLACK = 0.02
 """Datasheets round, and boards boost a little above them: three of 59,136 public GEMM rows beat theirs by 0.07 %."""
 
+CPU_SLACK = 2.5
+"""How far a CPU may beat its bound where its peaks were measured: a virtual machine shares its host and is as fast as the hour.
+A core of an AMD EPYC 7003 reached 60 GFLOP/s in fp32 one day and 84 on another. A unit error is further off."""
+
 _TIMES = ("latency_s", "latency_q1_s", "latency_q3_s", "latency_min_s")
 _NUMBERS = (*_TIMES, "power_w", "power_limit_w", "energy_j", "n_samples", "rejected_samples", "first_call_s")
 
@@ -187,7 +191,9 @@ def paper_bounds(cases: Cases, known: Catalogue) -> Floats:
     for index, _ in cases.groups("device", "dtype"):
         # A user's own machine need not be in the catalogue: its rows are kept, only this one check is not made.
         with contextlib.suppress(SpecError):
-            bounds[index] = work(cases.take(index), known).lower_bound_s
+            device = known.get(str(cases.device[index[0]]))
+            slack = CPU_SLACK if device.kind == "cpu" and device.measured else 1.0
+            bounds[index] = work(cases.take(index), known).lower_bound_s / slack
     return bounds
 
 

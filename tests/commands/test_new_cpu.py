@@ -48,6 +48,14 @@ def test_what_a_busy_machine_did_not_let_measure_is_bounded_by_what_it_did(home:
         cpu_entry("x", nothing)
 
 
+def test_cores_that_were_slower_together_bound_nothing(home: Path) -> None:
+    measured = MEASURED | {"matrix_fp32_flops_per_s_1t": {"value": 1.5e11, "source": "x"}}
+    peak = cpu_entry("x", measured)["peak_flops_per_s"]["matrix"]["fp32"]
+    assert peak["value"] == 2.0 * 4 * 1.5e11
+    assert "4 times matrix_fp32_flops_per_s_1t" in peak["source"]
+    assert "since matrix_fp32_flops_per_s was less" in peak["source"]
+
+
 @pytest.mark.parametrize(
     ("fact", "value"),
     [("vector_bf16_flops_per_s_1t", 9e11), ("matrix_bf16_flops_per_s", 1e9), ("bandwidth_dram_b_per_s_1t", 9e10)],

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 ROW: dict[str, Any] = {
     "name": "night", "model": "meta-llama/Llama-3.1-8B", "devices": "h100-sxm", "gpus": 1, "input_tokens": 512,
@@ -18,7 +19,7 @@ def test_rows_come_back_with_their_plans(run: Any, tmp_path: Path) -> None:
     table, out, prices = tmp_path / "jobs.parquet", tmp_path / "planned.parquet", tmp_path / "prices.yaml"
     pq.write_table(pa.Table.from_pylist([ROW, ROW | {"model": "nobody/nothing"}]), table)
     prices.write_text("h100-sxm: 2.5\n", encoding="utf-8")
-    done = run("llm", "plan-table", "--table", table, "--out", out, "--price", prices)
+    done = run("llm", "plan-table", "--table", table, "--out", out, "--price", prices, "--grid", "400", "--pue", "1.5")
     assert done.code == 0
     before, after = pq.read_table(table), pq.read_table(out)
     assert after.select(before.column_names) == before
@@ -26,6 +27,12 @@ def test_rows_come_back_with_their_plans(run: Any, tmp_path: Path) -> None:
     assert job["plan_device"] == "nvidia-h100-sxm-80gb"
     assert job["plan_command"].startswith("vllm serve meta-llama/Llama-3.1-8B")
     assert job["pred_job_lo_s"] < job["pred_job_s"] < job["pred_job_hi_s"]
+    # A million tokens at so many joules each, by the meter of the data centre.
+    grams = [job[f"pred_carbon_per_million_tokens{end}_g"] for end in ("_lo", "", "_hi")]
+    joules = [job[f"pred_energy_per_token{end}_j"] for end in ("_lo", "", "_hi")]
+    assert grams == pytest.approx([1e6 * 1.5 * energy / 3.6e6 * 400 for energy in joules])
+    assert "pred_electricity_cost_per_million_tokens" not in job
+    assert other["pred_carbon_per_million_tokens_g"] is None
     assert job["refused"] is None
     assert other["plan_device"] is None
     assert "nobody/nothing" in other["refused"]

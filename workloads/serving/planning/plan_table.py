@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from ....features.errors import SpecError, listed
+from ....models.predict.carbon import Electricity
 from ....models.predict.prediction import Interval
 from ...architectures.config.catalogue import facts_of
 from ..predict import ServingPredictor
@@ -46,6 +48,11 @@ MEASURES = (
 )  # fmt: skip
 """Words and units of what it gives, each `pred_…` with both ends of its interval: medians of requests, costs in the currency
 of the prices or in hours of devices."""
+FOOTPRINT = (
+    ("carbon_per_million_tokens", "g", "carbon_g"),
+    ("electricity_cost_per_million_tokens", "", "electricity_cost"),
+)
+"""The same of the electricity where a grid, or a price of it, is given: words, unit, and the field of a footprint."""
 OTHERS = ("pred_memory_b", "pred_host_memory_b", "pred_attention_share", "probability", "best", "refused")
 """Bytes of the fullest device with the sequences that run together, bytes of all devices' weights in their hosts' memory,
 attention's share of a decode step, the probability that the plan is better than the best of the other settings, whether no
@@ -58,7 +65,7 @@ MAX_SAMPLES = 10_000
 
 def plan_rows(
     rows: Sequence[Row], service: ServingPredictor, prices: Mapping[str, Any] | None = None,
-    tell: Callable[[int], None] = lambda _: None,
+    tell: Callable[[int], None] = lambda _: None, electricity: Electricity | None = None,
 ) -> dict[str, list[Any]]:  # fmt: skip
     """The columns to add to a table of questions; `refused` says why a row has no answer."""
     names = [f"plan_{name}" for name in PLAN]
@@ -71,6 +78,8 @@ def plan_rows(
                 columns[name][index] = value
         except SpecError as error:
             columns["refused"][index] = f"{error.field}: {error}" if error.field else str(error)
+    if electricity is not None:
+        columns |= _footprints(columns, electricity)
     columns["best"] = _best(
         [_value(row, "accuracy") for row in rows], columns["pred_question_cost"], columns["pred_question_s"]
     )
@@ -80,6 +89,18 @@ def plan_rows(
 def column(word: str, end: str, unit: str) -> str:
     """The name of a column of `MEASURES`."""
     return f"pred_{word}{end}" + (f"_{unit}" if unit else "")
+
+
+def _footprints(columns: Mapping[str, Sequence[Any]], electricity: Electricity) -> dict[str, list[Any]]:
+    """Columns of `FOOTPRINT` from those of the energy."""
+    energies = zip(*(columns[column("energy_per_token", end, "j")] for end in ENDS), strict=True)
+    footprints = [electricity.footprint(None if None in ends else Interval(*ends), 1e6) for ends in energies]
+    given = (electricity.grid is not None, electricity.price_per_kwh is not None)
+    return {
+        column(word, end, unit): [amount and getattr(amount, part) for amount in map(attrgetter(field), footprints)]
+        for (word, unit, field), is_given in zip(FOOTPRINT, given, strict=True) if is_given
+        for end, part in zip(ENDS, ("value", "lower", "upper"), strict=True)
+    }  # fmt: skip
 
 
 def _answer(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | None) -> dict[str, Any]:
