@@ -119,8 +119,9 @@ def runtime(n_devices: int) -> Iterator[None]:
         **dict.fromkeys(_MEMORY, _memory_in_use), "mem_get_info": lambda *_: (_memory_in_use(), _memory_in_use()),
         **{name: _refuse(reason) for name, reason in _REFUSED.items()},
     }  # fmt: skip
-    # A reset of Dynamo forgets its table of functions, and one made now would be of what stands in for them.
-    torch._dynamo.trace_rules.get_torch_obj_rule_map()
+    if torch.cuda.Stream is not Stream:
+        # A reset of Dynamo forgets its table of functions, and one made in the block would be of what stands in for them.
+        torch._dynamo.trace_rules.get_torch_obj_rule_map()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.nn.Module, "to", to))
         stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", _give(None)))
