@@ -47,6 +47,7 @@ RECORDS_TORCH = {
         "runtime",
         "stand_ins",
         "substitutes",
+        "value_sizes",
     )
 }
 TRAINING_SIDE = {"datasets"}

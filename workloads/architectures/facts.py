@@ -90,6 +90,7 @@ class ModelFacts:
         front: Products before the layers.
         tail: Products after the layers.
         end_norms: Normalisations of the residual stream outside the layers.
+        layer_table: Rows and columns of a further table of embeddings, of which layers read a part each (Gemma 3n); 0 for none.
         encoder: The encoder beside its decoder, a model of its own whose embedding is the decoder's; None where it has none.
         fixed_length: Positions of every sequence where the input fixes them, as of an image; of an encoder of text those of its
             source; else None.
@@ -115,6 +116,7 @@ class ModelFacts:
     front: tuple[Product, ...] = ()
     tail: tuple[Product, ...] = ()
     end_norms: int = 1
+    layer_table: tuple[int, int] = (0, 0)
     encoder: ModelFacts | None = None
     fixed_length: int | None = None
     dropout: bool = False
@@ -219,7 +221,12 @@ class ModelFacts:
         columns = self.embedding or self.hidden
         table = self.vocabulary * columns / plan.tp
         copies = 2 if self.generates and not self.tied_embeddings and plan.pp == 1 else 1
-        others = copies * table + self.positions * columns + self.end_norms * self._norm_rows * self.hidden
+        others = (
+            copies * table
+            + self.layer_table[0] * self.layer_table[1] / plan.tp
+            + self.positions * columns
+            + self.end_norms * self._norm_rows * self.hidden
+        )
         result = layers + Weights(others=others + sum(item.parameters for item in (*self.front, *self.tail)))
         if self.encoder is not None:
             shared = self.encoder.vocabulary * self.hidden / plan.tp

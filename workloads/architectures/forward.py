@@ -112,6 +112,8 @@ def _list_front(kernels: KernelList, facts: ModelFacts) -> None:
     if facts.vocabulary:
         kernels.copy("embedding", columns, stands_for=_GATHER)
         kernels.collective("embedding", "all_reduce", kernels.plan.tp, kernels.tokens * columns)
+    if facts.layer_table[0]:
+        kernels.copy("layer_embeddings", facts.layer_table[1], stands_for=_GATHER)
     if facts.positions:
         kernels.elementwise("positions", "add", columns)
     if facts.vocabulary:

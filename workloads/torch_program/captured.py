@@ -133,7 +133,7 @@ def _counted(operations: Iterable[Operation]) -> dict[Any, tuple[Operation, int]
         plain = _by_itself(operation)
         key = (
             plain.name, plain.inputs, plain.outputs, plain.module, plain.phase, plain.pointwise, plain.flops,
-            tuple(plain.arguments.items()),
+            tuple(plain.arguments.items()), plain.upper_bound,
         )  # fmt: skip
         first.setdefault(key, plain)
         counts[key] += 1
@@ -195,6 +195,7 @@ class _Call(msgspec.Struct, forbid_unknown_fields=True):
     module: _Name = ""
     phase: _Name = "forward"
     pointwise: bool = False
+    upper_bound: bool = False
 
 
 class _Memory(msgspec.Struct, forbid_unknown_fields=True):
@@ -248,7 +249,7 @@ def as_data(program: Program) -> dict[str, Any]:
             "outputs": [pair(tensor) for tensor in item.operation.outputs],
             "arguments": {name: _written(value, item.operation.inputs) for name, value in item.operation.arguments.items()},
             "flops": item.operation.flops, "module": item.operation.module, "phase": item.operation.phase,
-            "pointwise": item.operation.pointwise,
+            "pointwise": item.operation.pointwise, "upper_bound": item.operation.upper_bound,
         }
         for item in program.calls
     ]  # fmt: skip
@@ -344,6 +345,7 @@ def _read_call(item: _Call, index: int, tensors: Sequence[_Tensor]) -> Call:
     operation = Operation(
         name=item.name, arguments={name: _read(value, inputs, where) for name, value in item.arguments.items()},
         inputs=inputs, outputs=outputs, flops=item.flops, module=item.module, phase=item.phase, pointwise=item.pointwise,
+        upper_bound=item.upper_bound,
     )  # fmt: skip
     try:
         for kind in ("gpu", "cpu"):

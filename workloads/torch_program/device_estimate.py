@@ -17,13 +17,10 @@ from ..serving.engine.collectives import most_ranks
 from ..streamed_weights import cpu_stream, streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
 from .kernels.host_calls import host_s, plus
-from .kernels.kernel_use import BETWEEN_MACHINES, KernelUse
+from .kernels.kernel_use import BETWEEN_MACHINES, LINK, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
 from .shares import Leaf, Priced, Share, Shares
-
-LINK = "link"
-"""What binds collectives."""
 
 IDLE_SHARE = Interval(0.17, 0.1, 0.26)
 """What a GPU draws between the kernels of a program, as a share of its power limit: an H200, whose clocks stay up, 0.17
@@ -129,7 +126,7 @@ def estimate_on(
         [use.spec for use in answered], [counts[use] for use in answered], [known[use.spec] for use in answered], device,
         rate_b_per_s=cpu_stream(predictor, device, threads, coverage),
     )  # fmt: skip
-    adjusted = {use: _adjusted(part, use, device) for use, part in zip(answered, parts, strict=True)}
+    adjusted = {use: use.adjusted(part, device) for use, part in zip(answered, parts, strict=True)}
     steady = in_steady_state(
         [use.spec for use in adjusted], list(adjusted.values()), [counts[use] for use in adjusted], device
     )
@@ -251,25 +248,6 @@ def _predictions(
     return known, refusals
 
 
-def _adjusted(prediction: Prediction, use: KernelUse, device: Device) -> Prediction:
-    """A kernel's prediction as that of what it stands for."""
-    if use.exchange is not None and (time := use.exchange.time_on(device)) is not None:
-        return replace(
-            prediction, latency_s=time, power_w=None, energy_j=None, bound=LINK, breakdown={LINK: time.lower}
-        )
-    if use.scale == 1.0 and use.widening == 1.0:
-        return prediction
-    # What stands for another kernel may take less time than it, but a product not less than its own arithmetic.
-    least_s = prediction.breakdown["compute"] if use.spec.family == "gemm" else 0.0
-    below = min(use.widening, max(1.0, prediction.latency_s.lower / least_s)) if least_s else use.widening
-    return replace(
-        prediction,
-        latency_s=_scaled(prediction.latency_s, use, below),
-        energy_j=None if prediction.energy_j is None else _scaled(prediction.energy_j, use, below),
-        breakdown={name: seconds * use.scale for name, seconds in prediction.breakdown.items()},
-    )
-
-
 def _overlap_s(
     program: Priced, placed: Sequence[Sequence[KernelUse]], answers: Mapping[KernelUse, Prediction]
 ) -> float:
@@ -295,11 +273,6 @@ def _overlapped(total: Interval, overlap_s: float) -> Interval:
     """A total without what overlaps; its upper end is without any overlap, as kernels slow down collectives and each other."""
     share = 1 - overlap_s / total.value
     return Interval(total.value * share, total.lower * share, total.upper)
-
-
-def _scaled(interval: Interval, use: KernelUse, below: float) -> Interval:
-    value, lower, upper = (end * use.scale for end in _ends(interval))
-    return Interval(value, lower / below, upper * use.widening)
 
 
 def _with_power(answers: dict[KernelUse, Prediction], counts: Mapping[KernelUse, int]) -> dict[KernelUse, Prediction]:

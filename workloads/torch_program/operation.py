@@ -104,6 +104,7 @@ class Operation:
         phase: `forward`, `backward` or `optimizer`.
         pointwise: Whether PyTorch tags it as element by element.
         compiled: Whether it ran inside what the program compiles.
+        upper_bound: Whether its tensors are as large as values allow, so that it takes less where these leave fewer.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Operation:
     phase: str = FORWARD
     pointwise: bool = False
     compiled: bool = False
+    upper_bound: bool = False
 
     @property
     def bytes_in(self) -> int:

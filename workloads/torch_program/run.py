@@ -96,7 +96,7 @@ class Run:
             stack.enter_context(resized_storages(recorder))
             stack.enter_context(without_propagation(recorder))
             stack.enter_context(data_not_recorded(recorder))
-            stack.enter_context(without_values())
+            stack.enter_context(without_values(recorder.note))
             stack.enter_context(causal_masks())
             stack.enter_context(scalers_work(recorder))
             if self.has_gpu:

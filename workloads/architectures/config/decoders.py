@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ....features.errors import SpecError
-from ..facts import Block, ModelFacts
+from ..facts import Block, ModelFacts, Product
 from ..kernel_list import Part
 from ..layers.attention import Attention
-from ..layers.feed_forward import Experts, Mlp
+from ..layers.feed_forward import Experts, Linear, Mlp, Streams
 from ..layers.latent_attention import IndexedLatentAttention, LatentAttention
 from ..layers.state_space import GatedDelta
 from .fields import MAX_LAYERS, Config, per_head, quantisation
@@ -57,9 +57,13 @@ class Traits:
 
 
 TRAITS = {
+    "apertus": Traits(gated=False, head_norm=True),
     "arcee": Traits(gated=False),
+    "baichuan": Traits(),
+    "bailing_moe": Traits(),
     "cohere": Traits(norms=1, norm="layernorm", tied=True),
     "cohere2": Traits(norms=1, norm="layernorm", tied=True, window_every=4),
+    "deepseek": Traits(),
     "dots1": Traits(head_norm=True),
     "ernie4_5": Traits(tied=True),
     "ernie4_5_moe": Traits(tied=True),
@@ -71,8 +75,11 @@ TRAITS = {
     "granite": Traits(),
     "granitemoe": Traits(),
     "granitemoeshared": Traits(),
+    "helium": Traits(),
     "hunyuan_v1_dense": Traits(head_norm=True),
     "hunyuan_v1_moe": Traits(head_norm=True, shared_expert=True),
+    "internlm2": Traits(),
+    "internlm3": Traits(),
     "llama": Traits(),
     "llama4_text": Traits(shared_expert=True),
     "nemotron": Traits(norm="layernorm", gated=False),
@@ -80,10 +87,13 @@ TRAITS = {
     "olmo2": Traits(head_norm=True),
     "olmo3": Traits(head_norm=True, window_every=4),
     "olmoe": Traits(head_norm=True),
+    "persimmon": Traits(qkv_bias=True, output_bias=True, norm="layernorm", gated=False),
     "phimoe": Traits(qkv_bias=True, output_bias=True, norm="layernorm"),
     "seed_oss": Traits(qkv_bias=True),
     "smollm3": Traits(tied=True),
     "stablelm": Traits(norm="layernorm"),
+    "minicpm": Traits(tied=True),
+    "ministral": Traits(window_every=1),
     "mistral": Traits(window_every=1),
     "minimax_m2": Traits(head_norm=True),
     "mixtral": Traits(window_every=1),
@@ -93,6 +103,7 @@ TRAITS = {
     "qwen3_moe": Traits(head_norm=True),
     "gemma": Traits(tied=True),
     "gemma2": Traits(norms=4, window_every=2, tied=True),
+    "vaultgemma": Traits(window_every=2, tied=True),
     "gemma3_text": Traits(norms=4, head_norm=True, window_every=6, tied=True),
     "phi3": Traits(window_every=1),
     "gpt_oss": Traits(qkv_bias=True, output_bias=True, window_every=2, sinks=True),
@@ -100,7 +111,8 @@ TRAITS = {
     "qwen3_5_text": Traits(head_norm=True, gated_attention=True),
     "qwen3_5_moe_text": Traits(head_norm=True, gated_attention=True),
 }
-"""By `model_type`. Source: the `modeling_*.py` of each in transformers."""
+"""By `model_type`. Source: the `modeling_*.py` of each in transformers; of baichuan, bailing_moe, deepseek, internlm2,
+internlm3 and minicpm in their repositories on huggingface.co."""
 
 
 def read_decoder(config: Config, name: str, traits: Traits) -> ModelFacts:
@@ -132,6 +144,61 @@ def read_deepseek(config: Config, name: str, traits: Traits) -> ModelFacts:
         ((mixer, network(config, index, traits)), traits.norms) for index in range(layers)
     ]
     return decoder_facts(config, name, hidden, group_layers(parts), notes=_ahead(config))
+
+
+def read_mllama(config: Config, name: str) -> ModelFacts:
+    """Llama 3.2 with images: layers of Llama, and some in place of them that look at the positions of an image.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers", most=MAX_LAYERS)
+    vision, crossed = config.nested("vision_config"), config.numbers("cross_attention_layers")
+    if vision is None:
+        raise config.wrong(
+            "vision_config", "the configuration of images, whose size says how many positions layers look at"
+        )
+    tiles = vision.size("max_num_tiles", default=4)
+    keys = tiles * ((vision.size("image_size", default=448) // vision.size("patch_size", default=14)) ** 2 + 1)
+    plain = _mixers(config, hidden, layers, TRAITS["llama"])[0]
+    if not isinstance(plain, Attention):
+        raise config.wrong("layer_types", "attention in each layer")
+    to_image = replace(plain, keys=keys, rotary=False, norm_kind="rmsnorm")
+    networks = [network(config, index, TRAITS["llama"]) for index in range(layers)]
+    blocks = group_layers(((to_image if index in crossed else plain, networks[index]), 2) for index in range(layers))
+    note = f"each sequence has an image of {tiles} tiles, {keys} positions that {len(crossed)} layers look at"
+    return decoder_facts(config, name, hidden, blocks, notes=(note,))
+
+
+def read_gemma3n(config: Config, name: str) -> ModelFacts:
+    """Gemma 3n: Gemma 3's layers on one of four residual streams, beside products of low rank and embeddings of each layer; the
+    last layers read keys and values of earlier ones.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers", most=MAX_LAYERS)
+    streams, width = config.size("altup_num_inputs", default=4), config.size("hidden_size_per_layer_input", default=256)
+    laurel = Linear((config.size("laurel_rank", default=64), hidden), name="laurel")
+    embedded = Linear((width, hidden), name="layer_embedding")
+    shared = layers - config.size("num_kv_shared_layers", default=15, least=0)
+    traits = Traits(head_norm=True, window_every=5)
+    parts: list[tuple[tuple[Part, ...], int]] = []
+    for index, mixer in enumerate(_mixers(config, hidden, layers, traits)):
+        if isinstance(mixer, Attention):
+            mixer = replace(mixer, owns_keys=index < shared)
+        parts.append(((Streams(streams), mixer, laurel, network(config, index, traits), embedded), 6))
+    others = (streams - 1) * hidden
+    return decoder_facts(
+        config, name, hidden, group_layers(parts), tied=True,
+        layer_table=(config.size("vocab_size_per_layer_input", default=262144), layers * width),
+        front=(
+            Product("layer_projection", 1, layers * width, hidden, per_position=True, bias=False),
+            Product("streams", 1, others, hidden, per_position=True, bias=False),
+        ),
+        tail=(Product("streams", 1, others, hidden, per_position=True, bias=False),),
+        notes=("activations that the first layers leave out are estimated as those of the others",),
+    )  # fmt: skip
 
 
 def latent_attention(config: Config) -> LatentAttention:
@@ -292,107 +359,3 @@ def head_attention(
     return Attention(
         heads, heads, head_dim, causal=causal, rotary=rotary, keys=keys, qkv_bias=True, output_bias=True
     )  # fmt: skip
-
-
-def read_gpt2(config: Config, name: str) -> ModelFacts:
-    """GPT-2, and StarCoder, whose heads share one key head."""
-    hidden = config.size("n_embd", "hidden_size")
-    mixer = head_attention(config, hidden, "n_head", "num_attention_heads")
-    if config.word("model_type", "") == "gpt_bigcode" and config.flag("multi_query", True):
-        mixer = replace(mixer, kv_heads=1)
-    network = Mlp(config.size("n_inner", default=4 * hidden), gated=False, activation="gelu_new", bias=True)
-    block = Block(config.size("n_layer", "num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
-    positions = config.size("n_positions", "n_ctx", "max_position_embeddings")
-    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm", positions=positions)
-
-
-def read_bloom(config: Config, name: str) -> ModelFacts:
-    """BLOOM: GPT-2's layers, with positions as biases of the scores, which are not estimated."""
-    hidden = config.size("hidden_size", "n_embed")
-    mixer = head_attention(config, hidden, "n_head", "num_attention_heads")
-    network = Mlp(4 * hidden, gated=False, activation="gelu", bias=True)
-    block = Block(config.size("n_layer", "num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
-    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
-
-
-def read_mpt(config: Config, name: str) -> ModelFacts:
-    """MPT: likewise, without biases."""
-    hidden, heads = config.size("d_model"), config.size("n_heads")
-    nested = config.nested("attn_config")
-    kv_heads = heads if nested is None else nested.size("kv_n_heads", default=heads)
-    mixer = Attention(heads, kv_heads, per_head(config, hidden, heads), rotary=False)
-    network = Mlp(config.size("expansion_ratio", default=4) * hidden, gated=False, activation="gelu")
-    block = Block(config.size("n_layers", most=MAX_LAYERS), (mixer, network), 2)
-    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
-
-
-def read_falcon(config: Config, name: str) -> ModelFacts:
-    """Falcon: attention and network read the same input, through a norm each in the newer layers."""
-    hidden, heads = config.size("hidden_size"), config.size("num_attention_heads", "n_head")
-    bias, newer = config.flag("bias", False), config.flag("new_decoder_architecture", False)
-    alike = 1 if config.flag("multi_query", True) and not newer else heads
-    kv_heads = config.size("num_kv_heads", "n_head_kv", default=heads) if newer else alike
-    mixer = Attention(
-        heads, kv_heads, per_head(config, hidden, heads), qkv_bias=bias, output_bias=bias,
-        rotary=not config.flag("alibi", False),
-    )  # fmt: skip
-    network = Mlp(config.size("ffn_hidden_size", default=4 * hidden), gated=False, activation="gelu", bias=bias)
-    norms = config.size("num_ln_in_parallel_attn", default=2) if newer else 2 - config.flag("parallel_attn", True)
-    block = Block(config.size("num_hidden_layers", "n_layer", most=MAX_LAYERS), (mixer, network), norms)
-    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
-
-
-def read_gptj(config: Config, name: str) -> ModelFacts:
-    """GPT-J and CodeGen: attention without biases and network read the same input through one norm; rotary positions."""
-    hidden = config.size("n_embd", "hidden_size")
-    heads = config.size("n_head", "num_attention_heads")
-    mixer = Attention(heads, heads, per_head(config, hidden, heads))
-    network = Mlp(config.size("n_inner", default=4 * hidden), gated=False, activation="gelu_new", bias=True)
-    block = Block(config.size("n_layer", "num_hidden_layers", most=MAX_LAYERS), (mixer, network), 1)
-    return decoder_facts(config, name, hidden, (block,), norm="layernorm")
-
-
-def read_gpt_neox(config: Config, name: str) -> ModelFacts:
-    """GPT-NeoX and Pythia: attention and network read the same input through a norm each."""
-    hidden = config.size("hidden_size")
-    mixer = head_attention(config, hidden, rotary=True)
-    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
-    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
-    return decoder_facts(config, name, hidden, (block,), norm="layernorm")
-
-
-def read_starcoder2(config: Config, name: str) -> ModelFacts:
-    """StarCoder2: GPT-2's layers with rotary positions and fewer key heads than query heads; embeddings are tied by default."""
-    hidden = config.size("hidden_size")
-    heads = config.size("num_attention_heads")
-    mixer = Attention(
-        heads, config.size("num_key_value_heads"), per_head(config, hidden, heads), qkv_bias=True, output_bias=True
-    )
-    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
-    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
-    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm")
-
-
-def read_opt(config: Config, name: str) -> ModelFacts:
-    """OPT; its table of positions has two rows before the first (transformers' `OPTLearnedPositionalEmbedding`).
-
-    Raises:
-        SpecError: embeddings are of another width than the layers, as in OPT-350m.
-    """
-    hidden = config.size("hidden_size")
-    if config.size("word_embed_proj_dim", default=hidden) != hidden:
-        raise config.wrong("word_embed_proj_dim", f"hidden_size {hidden}; embeddings of another width are not read")
-    mixer = head_attention(config, hidden)
-    network = Mlp(config.size("ffn_dim"), gated=False, activation="relu", bias=True)
-    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
-    positions = config.size("max_position_embeddings") + 2
-    return decoder_facts(config, name, hidden, (block,), tied=True, norm="layernorm", positions=positions)
-
-
-def read_phi(config: Config, name: str) -> ModelFacts:
-    """Phi-1 to Phi-2: attention and network read the same input through one norm."""
-    hidden = config.size("hidden_size")
-    mixer = head_attention(config, hidden, rotary=True)
-    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu_new", bias=True)
-    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 1)
-    return decoder_facts(config, name, hidden, (block,), norm="layernorm")

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
 
-from ....features.errors import SpecError, listed
+from ....features.errors import listed
 from ..facts import Block, ModelFacts, Product
 from ..kernel_list import Part
-from ..layers.attention import Attention, DisentangledAttention, WindowAttention
+from ..layers.attention import Attention, DisentangledAttention, GatedBiases, GlobalWindow
 from ..layers.feed_forward import Convolution, Mlp, Shared
 from .decoders import decoder_facts, group_layers, head_attention
 from .fields import MAX_LAYERS, Config, per_head
 
-MAX_SIDE = 2**16
-"""Most pixels of a side of an image or a patch accepted."""
-
 _NO_NEXT = "the vocabulary projection is left out: an encoder ends in its last layer"
-_NO_HEAD = "what follows the last layer, as a classifier, is left out"
+NO_HEAD = "what follows the last layer, as a classifier, is left out"
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_new": "gelu_new", "silu": "silu", "swish": "silu", "tanh": "tanh"}
 """Kernels by the words of configurations."""
 
 
-def _encoder_layers(config: Config, hidden: int) -> Block:
+def encoder_layers(config: Config, hidden: int) -> Block:
+    """Layers of attention to all positions and a network, which is gated in DINOv2's largest."""
     mixer = head_attention(config, hidden, "num_attention_heads", "n_heads", causal=False)
     ratio = config.size("mlp_ratio", default=4)
     inner = config.size("intermediate_size", "hidden_dim", default=ratio * hidden if "mlp_ratio" in config else None)
@@ -46,7 +44,7 @@ def read_bert(
     """
     hidden = config.size("hidden_size")
     rows = config.size("max_position_embeddings", least=unused + 1)
-    encoded = _encoder_layers(config, hidden)
+    encoded = encoder_layers(config, hidden)
     share = config.size("num_hidden_groups", default=encoded.count) / encoded.count
     if share < 1:
         encoded = replace(encoded, parts=tuple(Shared(part, share) for part in encoded.parts))
@@ -99,24 +97,8 @@ def read_distilbert(config: Config, name: str) -> ModelFacts:
     hidden, length = config.size("dim"), config.size("max_position_embeddings")
     return ModelFacts(
         name=name, architecture="distilbert", hidden=hidden, vocabulary=config.size("vocab_size"),
-        blocks=(_encoder_layers(config, hidden),), norm="layernorm", dtype=config.dtype, generates=False, positions=length,
+        blocks=(encoder_layers(config, hidden),), norm="layernorm", dtype=config.dtype, generates=False, positions=length,
         max_length=length, notes=(_NO_NEXT,),
-    )  # fmt: skip
-
-
-def read_vit(config: Config, name: str, *, tokens: int = 1) -> ModelFacts:
-    """A vision transformer with `tokens` beside the patches of an image, which are the rows of a product."""
-    hidden = config.size("hidden_size")
-    image, patch = config.size("image_size", most=MAX_SIDE), config.size("patch_size", most=MAX_SIDE)
-    if image % patch and tokens:  # SigLIP's images keep a margin.
-        raise SpecError(f"{config.origin}: patch_size {patch} does not divide image_size {image}", field="patch_size")
-    patches = (image // patch) ** 2
-    positions = patches + tokens
-    return ModelFacts(
-        name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=0,
-        blocks=(_encoder_layers(config, hidden),), norm="layernorm", dtype=config.dtype, generates=False, positions=positions,
-        fixed_length=positions, notes=(_NO_HEAD,),
-        front=(Product("patches", patches, hidden, config.size("num_channels", default=3) * patch**2),),
     )  # fmt: skip
 
 
@@ -171,7 +153,7 @@ def read_whisper(config: Config, name: str) -> ModelFacts:
 
 
 def read_t5(config: Config, name: str, *, tables: bool = False) -> ModelFacts:
-    """T5 and mT5, whose first layers have the table of biases by relative position, and UMT5, of which all have one (`tables`).
+    """T5, mT5 and LongT5, whose first layers have the table of biases by relative position; of UMT5 all have one (`tables`).
 
     The vocabulary projection is the embedding unless the configuration says otherwise, as those of T5 1.1, FLAN-T5 and mT5 do.
     """
@@ -191,13 +173,29 @@ def read_t5(config: Config, name: str, *, tables: bool = False) -> ModelFacts:
 
     count = config.size("num_decoder_layers", default=layers, most=MAX_LAYERS)
     decoder = decoder_facts(config, name, hidden, stack(count, crossed, causal=True), tied=True, max_length=None)
-    return _with_encoder(decoder, stack(layers, causal=False))
+    encoded = stack(layers, causal=False)
+    if config.word("model_type", "") == "longt5":
+        encoded = tuple(replace(block, parts=(_of_long_texts(config, block.parts[0]), network)) for block in encoded)
+    return _with_encoder(decoder, encoded)
+
+
+def _of_long_texts(config: Config, mixer: Part) -> Part:
+    """LongT5's attention: blocks of a radius and one, each to its neighbours too, and with `transient-global` to all sums."""
+    kind, kinds = config.word("encoder_attention_type", "local"), {"local": Attention, "transient-global": GlobalWindow}
+    if kind not in kinds or not isinstance(mixer, Attention):
+        raise config.wrong("encoder_attention_type", f"one of {listed(kinds)}")
+    window = 3 * (config.size("local_radius", default=127) + 1)
+    others: dict[str, Any] = {} if kind == "local" else {"block": config.size("global_block_size", default=16)}
+    return kinds[kind](
+        mixer.heads, mixer.heads, mixer.head_dim, causal=False, rotary=False, biases=mixer.biases, window=window,
+        inputs=config.size("d_model"), **others,
+    )  # fmt: skip
 
 
 def read_deberta(config: Config, name: str) -> ModelFacts:
-    """DeBERTa-v2 and v3: BERT without a pooler, scores by relative position, and in v2's larger models a convolution."""
+    """DeBERTa, its v2 and v3: BERT without a pooler, scores by relative position, and in v2's larger models a convolution."""
     hidden, length = config.size("hidden_size"), config.size("max_position_embeddings")
-    encoded = _encoder_layers(config, hidden)
+    encoded = encoder_layers(config, hidden)
     first, later = encoded.parts, encoded.parts
     if config.flag("relative_attention", False):
         terms = config.values.get("pos_att_type") or []
@@ -218,14 +216,14 @@ def read_deberta(config: Config, name: str) -> ModelFacts:
     layers = [(first, norms), *[(later, 2)] * (encoded.count - 1)]
     rows = length if config.flag("position_biased_input", True) else 0
     return ModelFacts(
-        name=name, architecture="deberta-v2", hidden=hidden, vocabulary=config.size("vocab_size"),
+        name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=config.size("vocab_size"),
         blocks=group_layers(layers), norm="layernorm", dtype=config.dtype, generates=False,
         positions=rows + config.size("type_vocab_size", default=0, least=0), max_length=length, notes=(_NO_NEXT,),
     )  # fmt: skip
 
 
 def read_wav2vec2(config: Config, name: str) -> ModelFacts:
-    """wav2vec 2.0 and HuBERT: convolutions make positions of samples of sound; one over positions tells layers where they are.
+    """wav2vec 2.0, HuBERT and WavLM: convolutions make positions of samples; one over positions tells layers where they are.
 
     Raises:
         SpecError: a field is missing or wrong, or positions are merged behind the layers.
@@ -250,90 +248,22 @@ def read_wav2vec2(config: Config, name: str) -> ModelFacts:
     if hidden % groups:
         raise config.wrong("num_conv_pos_embedding_groups", f"a divisor of hidden_size {hidden}")
     placing = Convolution(config.size("num_conv_pos_embeddings", default=128), groups)
-    encoded = _encoder_layers(config, hidden)
-    layers = [((placing, *encoded.parts), 2), *[(encoded.parts, 2)] * (encoded.count - 1)]
+    encoded = encoder_layers(config, hidden)
+    first = later = encoded.parts
+    if buckets := config.size("num_buckets", default=0, least=0):
+        # WavLM's layers have biases by relative position in common, which each gates.
+        heads = config.size("num_attention_heads")
+        mixer = GatedBiases(
+            heads, heads, per_head(config, hidden, heads), causal=False, rotary=False, qkv_bias=True, output_bias=True
+        )
+        first, later = ((replace(mixer, biases=biases), encoded.parts[-1]) for biases in (buckets, 0))
+    layers = [((placing, *first), 2), *[(later, 2)] * (encoded.count - 1)]
     return ModelFacts(
         name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=0, blocks=group_layers(layers),
         norm="layernorm", dtype=config.dtype, generates=False,
         front=tuple(front),
         notes=(
             f"a position is {prod(strides)} samples of sound: {16000 / prod(strides):g} of them are a second at 16 kHz",
-            "the convolutions before the layers are estimated as products", _NO_HEAD,
+            "the convolutions before the layers are estimated as products", NO_HEAD,
         ),
     )  # fmt: skip
-
-
-def _stage(layers: list[tuple[Part, ...]], norms: int, hidden: int, grid: int, front: Product) -> Iterator[Block]:
-    """Layers of a stage of an image model, `grid` positions high and wide, and what runs before them."""
-    for index, block in enumerate(group_layers((parts, norms) for parts in layers)):
-        yield replace(block, hidden=hidden, positions=grid**2, front=() if index else (front,))
-
-
-def _of_images(config: Config, name: str, blocks: list[Block]) -> ModelFacts:
-    """A model of stages; its positions and its width are those of the last."""
-    hidden, positions = blocks[-1].hidden, blocks[-1].positions
-    if not positions or not hidden:
-        raise config.wrong("image_size", "large enough for a patch in every stage")
-    return ModelFacts(
-        name=name, architecture=config.word("model_type", ""), hidden=hidden, vocabulary=0, blocks=tuple(blocks),
-        norm="layernorm", dtype=config.dtype, generates=False, fixed_length=positions, notes=(_NO_HEAD,),
-    )  # fmt: skip
-
-
-def _patches(config: Config, grid: int, hidden: int) -> Product:
-    """The products of patches of an image with a filter, whose results are normalised."""
-    k = config.size("num_channels", default=3) * config.size("patch_size", most=MAX_SIDE) ** 2
-    return Product("patches", grid**2, hidden, k, after=("norm",))
-
-
-def read_swin(config: Config, name: str) -> ModelFacts:
-    """Swin: attention within windows of an image; behind each stage but the last four positions become one twice as wide.
-
-    Raises:
-        SpecError: a field is missing or wrong.
-    """
-    hidden, window = config.size("embed_dim"), config.size("window_size", most=MAX_SIDE)
-    depths, heads = config.sizes("depths", most=MAX_LAYERS), config.sizes("num_heads")
-    if len(depths) != len(heads) or any(hidden * 2**stage % count for stage, count in enumerate(heads)):
-        raise config.wrong("num_heads", f"heads of each of the {len(depths)} stages of depths, which divide its width")
-    ratio, bias = config.number("mlp_ratio", 4.0), config.flag("qkv_bias", True)
-    # What does not fill a patch or a window is padded.
-    grid = -(-config.size("image_size", most=MAX_SIDE) // config.size("patch_size", most=MAX_SIDE))
-    front, blocks = _patches(config, grid, hidden), list[Block]()
-    for depth, count in zip(depths, heads, strict=True):
-        if blocks:
-            grid, hidden = -(-grid // 2), 2 * hidden
-            front = Product("merge", grid**2, hidden, 2 * hidden, bias=False, norm=2 * hidden)
-        side = min(window, grid)
-        across = -(-grid // side)
-        straight, shifted = (
-            WindowAttention(
-                count, count, hidden // count, causal=False, rotary=False, qkv_bias=bias, output_bias=True,
-                biases=(2 * window - 1) ** 2, windows=across**2, area=side**2, shifted=moved,
-            )
-            for moved in (False, grid > window)
-        )  # fmt: skip
-        network = Mlp(max(1, int(ratio * hidden)), gated=False, activation="gelu", bias=True)
-        layers: list[tuple[Part, ...]] = [(shifted if index % 2 else straight, network) for index in range(depth)]
-        blocks += _stage(layers, 2, hidden, grid, front)
-    return _of_images(config, name, blocks)
-
-
-def read_convnext(config: Config, name: str) -> ModelFacts:
-    """ConvNeXt: a convolution of each channel and a network in every layer; between stages four positions become one.
-
-    Raises:
-        SpecError: a field is missing or wrong.
-    """
-    depths, widths = config.sizes("depths", most=MAX_LAYERS), config.sizes("hidden_sizes")
-    if len(depths) != len(widths):
-        raise config.wrong("hidden_sizes", f"a width for each of the {len(depths)} stages of depths")
-    grid = config.size("image_size", most=MAX_SIDE) // config.size("patch_size", most=MAX_SIDE)
-    front, blocks = _patches(config, grid, widths[0]), list[Block]()
-    for before, depth, hidden in zip((0, *widths), depths, widths, strict=False):
-        if before:
-            grid //= 2
-            front = Product("downsample", grid**2, hidden, 4 * before, norm=before)
-        parts: tuple[Part, ...] = (Convolution(49, layer_scale=True), Mlp(4 * hidden, False, "gelu", bias=True))
-        blocks += _stage([parts] * depth, 1, hidden, grid, front)
-    return _of_images(config, name, blocks)

@@ -10,6 +10,7 @@ from ..facts import Block, ModelFacts
 from ..kernel_list import Part
 from ..layers.attention import Attention
 from ..layers.feed_forward import Experts, Linear, Mlp, Shared
+from ..layers.linear_attention import DecayingAttention
 from ..layers.state_space import GatedDelta, SelectiveScan, ShortConvolution, StateSpace
 from .decoders import Traits, decoder_facts, experts, group_layers, latent_attention, network
 from .fields import MAX_LAYERS, Config, per_head
@@ -200,6 +201,55 @@ def read_kimi_linear(config: Config, name: str) -> ModelFacts:
     }  # fmt: skip
     pairs = ((mixers[kind], network(config, index, _PLAIN)) for index, kind in enumerate(kinds))
     return decoder_facts(config, name, hidden, group_layers((pair, 2) for pair in pairs))
+
+
+def read_minimax(config: Config, name: str) -> ModelFacts:
+    """MiniMax-01: lightning attention, or attention in every so many-th layer, and experts.
+
+    Raises:
+        SpecError: a field is missing or wrong.
+    """
+    hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers", most=MAX_LAYERS)
+    kinds = config.words("layer_types", layers, ("linear_attention", "full_attention"))
+    if kinds is None:
+        # Earlier files have a number for each layer, 1 for attention; the class begins with attention and takes turns.
+        numbers = config.numbers("attn_type_list") or [1 - index % 2 for index in range(layers)]
+        if len(numbers) != layers or set(numbers) - {0, 1}:
+            raise config.wrong("attn_type_list", f"0 or 1 for each of the {layers} layers")
+        kinds = ["full_attention" if number else "linear_attention" for number in numbers]
+    attention = _attention(config, hidden)
+    mixers: dict[str, Part] = {
+        "full_attention": attention,
+        "linear_attention": DecayingAttention(attention.heads, attention.head_dim, attention.head_dim),
+    }
+    pairs = ((mixers[kind], network(config, index, _PLAIN)) for index, kind in enumerate(kinds))
+    return decoder_facts(config, name, hidden, group_layers((pair, 2) for pair in pairs))
+
+
+def read_xlstm(config: Config, name: str) -> ModelFacts:
+    """An xLSTM of matrix memories alone: mLSTM and a gated network in every layer.
+
+    Raises:
+        SpecError: a field is missing or wrong, or heads do not share channels out.
+    """
+    hidden, heads = config.size("hidden_size", "embedding_dim"), config.size("num_heads")
+    key, value = (
+        ceil(hidden * config.number(f"{word}_dim_factor", default) / 64) * 64
+        for word, default in (("qk", 0.5), ("v", 1.0))
+    )
+    if key % heads or value % heads:
+        raise SpecError(
+            f"{config.origin}: {heads} heads do not share out {key} channels of keys and {value} of values",
+            field="num_heads",
+        )
+    step = config.size("ffn_round_up_to_multiple_of", default=64)
+    inner = ceil(hidden * config.number("ffn_proj_factor", 2.667) / step) * step
+    bias = config.flag("use_bias", False)
+    parts: tuple[Part, ...] = (
+        DecayingAttention(heads, key // heads, value // heads, gates=2, bias=bias), Mlp(inner, bias=bias)
+    )  # fmt: skip
+    block = Block(config.size("num_hidden_layers", "num_blocks", most=MAX_LAYERS), parts, 2)
+    return decoder_facts(config, name, hidden, (block,))
 
 
 def read_lfm2(config: Config, name: str) -> ModelFacts:

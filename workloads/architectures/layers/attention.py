@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....features.dtypes import itemsize_b
 from ....features.errors import SpecError
@@ -14,6 +14,7 @@ _BIASES = StandIn("biases of scores by relative position are estimated as a gath
 _BIASES_AGAIN = StandIn(
     "biases of scores that an earlier layer gathered are estimated by what attention reads", MOVED, 0.5
 )
+_AXES = StandIn("sums of biases of two axes are estimated as a pass over what they are added to", MOVED)
 _GATHER = StandIn("the choice of scores by relative position is estimated as a copy of them", MOVED)
 
 
@@ -37,6 +38,7 @@ class Attention:
         inputs: Columns of what is projected, 0 for the width of the residual stream (Zamba2 puts the embedding beside it).
         biases: Rows of a table of biases by relative position that are added to the scores (T5); 0: an earlier layer has it;
             None: there are none.
+        owns_keys: Whether keys and values are its own, and not those of an earlier layer (Gemma 3n).
     """
 
     heads: int
@@ -53,6 +55,7 @@ class Attention:
     keys: int | None = 0
     inputs: int = 0
     biases: int | None = None
+    owns_keys: bool = True
 
     @property
     def name(self) -> str:
@@ -111,13 +114,15 @@ class Attention:
             # Encoders of PyTorch project queries, keys and values one by one.
             for name in ("query", "key", "value"):
                 kernels.product(name, query, hidden, bias=True)
+        elif not self.owns_keys:
+            kernels.product("query", queries, self.inputs or hidden, bias=self.qkv_bias)
         else:
             kernels.product("qkv", queries + 2 * key, self.inputs or hidden, bias=self.qkv_bias)
         if self.norm_kind:
             kernels.norm("qk_norm", self.norm_kind, kernels.tokens * (heads + kv_heads), self.head_dim)
         if self.rotary:
             kernels.elementwise("rope", "mulu", query + key, stands_for=ROPE)
-        if self.causal and not self.keys and not kernels.training:
+        if self.causal and not self.keys and self.owns_keys and not kernels.training:
             kernels.copy("cache_write", 2 * key)
         for group in kernels.step:
             self._attend(kernels, group, heads, kv_heads)
@@ -132,7 +137,7 @@ class Attention:
         causal = self.causal and not self.keys
         if self.biases is not None:
             name, stands_for = ("gather_biases", _BIASES) if self.biases else ("biases", _BIASES_AGAIN)
-            kernels.copy(name, length, rows=heads * queries, stands_for=stands_for)
+            kernels.copy(name, min(length, self.window or length), rows=heads * queries, stands_for=stands_for)
         if not kernels.fused_attention:
             self._attend_unfused(kernels, group, heads, length)
             return
@@ -160,7 +165,7 @@ class Attention:
 
     def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
         """Keys and values of a sequence, no more positions than the window."""
-        if not self.causal:
+        if not self.causal or not self.owns_keys:
             return 0.0
         positions = self._length(min(length, self.window or length))
         return 2 * positions * self._key_width(plan) * itemsize_b(formats.kv)
@@ -191,6 +196,127 @@ class WindowAttention(Attention):
             with kernels.repeated(4 if self.shifted else 2, "windows"):
                 kernels.copy("copy", hidden)
             Attention.list_kernels(self, kernels, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedKeys(Attention):
+    """Attention to positions of an image that a convolution merges, squares of them to one (SegFormer, arXiv 2105.15203);
+    `keys` says how many are left.
+
+    Attributes:
+        side: Positions of a side of what becomes one.
+    """
+
+    side: int = 1
+
+    name = "attention"
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank, the convolution and its norm whole beside those of attention."""
+        merge = Weights(hidden**2 * self.side**2, others=3 * hidden) if self.side > 1 else Weights()
+        return Attention.weights(self, hidden, plan) + merge
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The convolution as the product it is, and attention."""
+        if self.side > 1:
+            rows = kernels.step.sequences * self._length(0)
+            kernels.product("merge", hidden, hidden * self.side**2, rows=rows, bias=True)
+            kernels.norm("merge_norm", "layernorm", rows, hidden)
+        Attention.list_kernels(self, kernels, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousBiases(WindowAttention):
+    """The same with biases that a network of two products makes of coordinates, and scores of normalised queries and keys
+    (Swin V2, arXiv 2111.09883, sections 3.2 and 3.3).
+
+    Attributes:
+        coordinates: Relative positions within a window.
+        inner: Channels of the network.
+    """
+
+    coordinates: int = 1
+    inner: int = 512
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank: the network beside those of attention, a scale of each head, no biases of keys."""
+        heads = self.heads // plan.tp
+        others = self.inner * (2 + 1 + heads) + heads - self.qkv_bias * self._key_width(plan)
+        return Attention.weights(self, hidden, plan) + Weights(others=others)
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The biases of all relative positions, their choice, and attention in windows."""
+        heads = self.heads // kernels.plan.tp
+        with kernels.repeated(1, "biases"):
+            kernels.product("up", self.inner, 2, rows=self.coordinates, quantised=False, bias=True)
+            kernels.elementwise("activation", "relu", self.inner, rows=self.coordinates)
+            kernels.product("down", heads, self.inner, rows=self.coordinates, quantised=False)
+            kernels.copy("gather", self.area, rows=heads * self.area, stands_for=_BIASES)
+            kernels.elementwise("sigmoid", "sigmoid", self.area, rows=heads * self.area)
+        rows = kernels.step.sequences * self.windows * self.area * 2 * heads
+        kernels.norm("normalise", "rmsnorm", rows, self.head_dim)
+        WindowAttention.list_kernels(self, kernels, hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class AxisBiases(WindowAttention):
+    """The same with biases that queries and embeddings of both axes of the image make (SAM, transformers'
+    `SamVisionAttention`); a single window is the whole image.
+    """
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank: embeddings of relative positions of both axes beside those of attention."""
+        rows = 2 * (2 * round(self.area**0.5) - 1)
+        return Attention.weights(self, hidden, plan) + Weights(others=rows * self.head_dim)
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """Windows of an image, or all of it at once."""
+        (Attention if self.windows == 1 else WindowAttention).list_kernels(self, kernels, hidden)
+
+    def _attend(self, kernels: KernelList, group: Sequences, heads: int, kv_heads: int) -> None:
+        side = round(self.area**0.5)
+        rows = group.count * heads * group.new_tokens
+        kernels.batched("axes", side, rows // side, side, self.head_dim, times=2)
+        kernels.elementwise("biases", "addu", group.length, rows=rows, stands_for=_AXES)
+        Attention._attend(self, kernels, group, heads, kv_heads)
+
+
+@dataclass(frozen=True, slots=True)
+class GatedBiases(Attention):
+    """Attention with biases by relative position that each position and head gates (WavLM, arXiv 2110.13900, section 3.1)."""
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank: a product of eight columns for a head, a number of each head, and those of attention."""
+        return Attention.weights(self, hidden, plan) + Weights(others=8 * (self.head_dim + 1) + self.heads // plan.tp)
+
+    def _attend(self, kernels: KernelList, group: Sequences, heads: int, kv_heads: int) -> None:
+        rows = group.count * heads * group.new_tokens
+        kernels.product("bias_gates", 8, self.head_dim, rows=rows, quantised=False, bias=True)
+        kernels.elementwise("gate_biases", "mulu", group.length, rows=rows)
+        Attention._attend(self, kernels, group, heads, kv_heads)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalWindow(Attention):
+    """Attention within a window and to the sums of all blocks of a sequence (LongT5, arXiv 2112.07916, section 3.1.2).
+
+    Attributes:
+        block: Positions that are summed.
+    """
+
+    block: int = 16
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of a rank: the norm of sums and their table of biases beside those of attention."""
+        others = hidden + (self.biases or 0) * self.heads // plan.tp
+        return Attention.weights(self, hidden, plan) + Weights(others=others)
+
+    def _attend(self, kernels: KernelList, group: Sequences, heads: int, kv_heads: int) -> None:
+        blocks = max(1, group.length // self.block)
+        width = heads * self.head_dim
+        kernels.copy("sum_blocks", width, rows=group.tokens)
+        kernels.product("global_key_value", 2 * width, self.inputs or width, rows=group.count * blocks)
+        Attention._attend(replace(self, window=self.window + blocks), kernels, group, heads, kv_heads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Feed-forward parts: a dense network, a mixture of experts with its router and shared experts, products, convolutions."""
+"""Feed-forward parts: a dense network, a mixture of experts with its router and shared ones, products, convolutions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _EAGER_ACTIVATIONS = {
 }
 _AS_PRODUCT = StandIn("a convolution of groups of channels is estimated as the products it amounts to", 2.0)
 _DEPTHWISE = StandIn("a convolution of each channel alone is estimated by the bytes it moves", 2.0)
+_MIXED = StandIn("sums of residual streams are estimated by what they read and write", MOVED)
 _UNGATED = StandIn("experts of two products are estimated as experts of three that are as much narrower", MOVED)
 
 
@@ -28,6 +29,7 @@ class Mlp:
         activation: `silu`, `gelu`, `gelu_new` or `relu`.
         bias: Whether products have biases.
         name: Its part of a kernel's name.
+        convolved: Whether a convolution of each inner channel is before the activation, over nine positions (SegFormer).
     """
 
     inner: int
@@ -35,6 +37,7 @@ class Mlp:
     activation: str = "silu"
     bias: bool = False
     name: str = "mlp"
+    convolved: bool = False
 
     def check(self, plan: ParallelPlan) -> None:
         """That the ranks of `tp` divide the inner channels.
@@ -47,7 +50,8 @@ class Mlp:
     def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
         """Parameters of a rank."""
         inner, up = self.inner // plan.tp, 1 + self.gated
-        return Weights(products=hidden * inner * (up + 1), others=self.bias * (up * inner + hidden))
+        others = self.bias * (up * inner + hidden) + self.convolved * 10 * inner
+        return Weights(products=hidden * inner * (up + 1), others=others)
 
     def list_kernels(self, kernels: KernelList, hidden: int) -> None:
         """The product up, the activation, the product down, and the sum over ranks."""
@@ -58,6 +62,8 @@ class Mlp:
         """The same without the sum over ranks."""
         inner = self.inner // kernels.plan.tp
         kernels.product("gate_up" if self.gated else "up", inner * (1 + self.gated), hidden, bias=self.bias)
+        if self.convolved:
+            kernels.elementwise("depthwise", "mulu", inner, stands_for=_DEPTHWISE)
         if self.gated:
             # One kernel reads both halves and writes their product: two operands in and one out.
             kernels.elementwise("activation", "mul", inner)
@@ -305,3 +311,44 @@ class Shared:
     def width(self, hidden: int, plan: ParallelPlan) -> float:
         """As wide as the part."""
         return self.part.width(hidden, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """AltUp (arXiv 2301.13310): before a layer all streams are predicted of each other, behind it all are corrected.
+
+    Attributes:
+        count: Streams; a router of one norm and one product gives each position its coefficients.
+    """
+
+    count: int
+
+    name = "streams"
+
+    def check(self, plan: ParallelPlan) -> None:
+        """Nothing is split."""
+
+    def weights(self, hidden: int, plan: ParallelPlan) -> Weights:
+        """Parameters of each rank: the router, coefficients of prediction and of correction, a scale of each channel."""
+        del plan
+        return Weights(others=hidden * (self.count + 2) + self.count**3 + self.count**2)
+
+    def list_kernels(self, kernels: KernelList, hidden: int) -> None:
+        """The router, its coefficients and the sums, for prediction and for correction."""
+        for name, coefficients in (("prediction", self.count**2), ("correction", self.count)):
+            with kernels.repeated(1, name):
+                kernels.norm("norm", "rmsnorm", kernels.tokens, hidden)
+                kernels.product("router", self.count, hidden, quantised=False)
+                kernels.elementwise("activation", "tanh", self.count)
+                kernels.product("coefficients", coefficients, self.count, quantised=False)
+                kernels.elementwise("sum", "add", self.count * hidden, stands_for=_MIXED)
+
+    def cache_b(self, length: int, formats: Formats, plan: ParallelPlan) -> float:
+        """Nothing is kept."""
+        del length, formats, plan
+        return 0.0
+
+    def width(self, hidden: int, plan: ParallelPlan) -> float:
+        """All streams, and what is predicted of them."""
+        del plan
+        return 2 * self.count * hidden

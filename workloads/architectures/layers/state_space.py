@@ -29,19 +29,21 @@ def _list_convolution(kernels: KernelList, channels: int, positions: int) -> lis
             continue
         batch = sum(group.count for group in groups)
         q_len = round(sum(group.tokens for group in groups) / batch)
-        kernels.add(
-            "convolution", "causal_conv1d", kernels.formats.dtype, variant="step" if step else "", batch=batch, q_len=q_len,
-            channels=channels, width=positions,
-        )  # fmt: skip
+        if channels:
+            kernels.add(
+                "convolution", "causal_conv1d", kernels.formats.dtype, variant="step" if step else "", batch=batch, q_len=q_len,
+                channels=channels, width=positions,
+            )  # fmt: skip
         calls.append((step, batch, q_len))
     return calls
 
 
-def _list_recurrence(
+def list_recurrence(
     kernels: KernelList, name: str, rule: str, *, channels: int, positions: int, state_dtype: str, heads: int, key_heads: int,
     key_dim: int, value_dim: int, stands_for: tuple[StandIn | None, StandIn | None] = (None, None),
 ) -> None:  # fmt: skip
-    """The short convolution of `channels` and the scan of all prompts, and a step of all sequences that decode.
+    """The short convolution of `channels`, if there are any, and the scan of all prompts, and a step of all sequences that
+    decode.
 
     `stands_for` says what the scan and the step stand in for.
     """
@@ -104,7 +106,7 @@ class StateSpace:
         heads, inner, convolved = self._sizes(kernels.plan)
         groups = max(1, self.groups // kernels.plan.tp)
         kernels.product("input", inner + convolved + heads, hidden)
-        _list_recurrence(
+        list_recurrence(
             kernels, "scan", "mamba2", channels=convolved, positions=self.convolution, state_dtype=self.state_dtype,
             heads=heads, key_heads=groups, key_dim=self.state, value_dim=self.head_dim,
         )  # fmt: skip
@@ -192,7 +194,7 @@ class GatedDelta:
         else:
             kernels.product("qkvz", 2 * key + 2 * value, hidden)
             kernels.product("beta_decay", 2 * heads, hidden, quantised=False)
-        _list_recurrence(
+        list_recurrence(
             kernels, "rule", "kda" if self.gate_rank else "gated_delta", channels=2 * key + value, positions=self.convolution,
             state_dtype=self.state_dtype, heads=heads, key_heads=self.key_heads // kernels.plan.tp, key_dim=self.key_dim,
             value_dim=self.value_dim,
@@ -263,7 +265,7 @@ class SelectiveScan:
         inner = self.inner // kernels.plan.tp
         small = self.rank + 2 * self.state
         kernels.product("input", 2 * inner, hidden)
-        _list_recurrence(
+        list_recurrence(
             kernels, "scan", "mamba2", channels=inner, positions=self.convolution, state_dtype=self.state_dtype,
             heads=inner // self._head, key_heads=1, key_dim=self.state, value_dim=self._head,
             stands_for=(_SELECTIVE, _SELECTIVE_STEP),

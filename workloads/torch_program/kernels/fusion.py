@@ -107,4 +107,7 @@ def _chain(recording: Recording, chain: Sequence[Operation], end: int, last_read
             else:
                 outputs.setdefault(tensor.storage, replace(tensor, shape=(0,), strides=(1,)))
     written = tuple(tensor for tensor in outputs.values() if tensor.numel)
-    return replace(chain[0], name=CHAIN, arguments={}, inputs=tuple(inputs), outputs=written, flops=0.0, pointwise=True)
+    return replace(
+        chain[0], name=CHAIN, arguments={}, inputs=tuple(inputs), outputs=written, flops=0.0, pointwise=True,
+        upper_bound=any(operation.upper_bound for operation in chain),
+    )  # fmt: skip

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import log2
+
 from ....features.kernel import KernelSpec
 from ..operation import FLOATS, Operation, TensorInfo, float_dtype
-from .kernel_use import SCATTERED, KernelUse, Uses, last_size, small_kernels, streamed
+from .kernel_use import LOOPED, SCATTERED, UNKNOWN, KernelUse, Uses, last_size, scaled, small_kernels, streamed
 from .traffic import sweep
 
 
@@ -36,8 +38,12 @@ def _embedding(rows: TensorInfo, tokens: int, vocabulary: int, variant: str, oth
 
 def gather(operation: Operation, kind: str) -> Uses:
     """Elements or rows at computed places: as many as there are in the answer are read and written."""
-    moved = 2 * operation.bytes_out + _index_bytes(operation)
-    return _scattered(operation, moved)
+    # Of a mask the places that it leaves are written first, and read.
+    masks = [tensor for tensor in operation.inputs[1:] if tensor.dtype == "bool"]
+    places = sum(2 * 8 * tensor.numel * len(tensor.shape) for tensor in masks)
+    uses = _scattered(operation, 2 * operation.bytes_out + _index_bytes(operation) + places)
+    # A CPU goes through a mask in a loop over single numbers (`nonzero`).
+    return scaled(uses, 8.0, f"{operation.name} by what its mask leaves", LOOPED) if masks and kind == "cpu" else uses
 
 
 _ADDING = ("index_add", "scatter_add", "scatter_reduce")
@@ -78,6 +84,37 @@ def ordering(operation: Operation, kind: str, *, kernels: float) -> Uses:
     """Sorts, of which radix sorts of GPUs pass over keys and positions some ten times, in `kernels` launches on a GPU."""
     name = f"{operation.name} by the bytes it reads and writes"
     return sweep(operation, kind, passes=10.0, widening=10.0) + (small_kernels(kernels, name) if kind == "gpu" else [])
+
+
+def selection(operation: Operation, kind: str) -> Uses:
+    """What a mask leaves, or where it does: it is counted before it is written, on a GPU in kernels of their own."""
+    name = f"{operation.name} by the bytes it reads and writes"
+    return sweep(operation, kind, passes=1.5, widening=SCATTERED) + (small_kernels(3.0, name) if kind == "gpu" else [])
+
+
+def searching(operation: Operation, kind: str) -> Uses:
+    """Places of values among ordered ones: as many of these are read for each as halving them takes steps."""
+    named, out = operation.arguments, operation.outputs[0]
+    ordered = named.get("sorted_sequence", named.get("boundaries", operation.inputs[0]))
+    steps = max(1.0, log2(max(1, last_size(ordered))))
+    return _scattered(operation, out.nbytes + out.numel * (steps + 1) * ordered.itemsize_b)
+
+
+_STEP_EXPONENTIALS = 4.0
+"""Exponentials and logarithms for each place and step of the sums over alignments (aten/src/ATen/native/LossCTC.cpp)."""
+
+
+def alignments(operation: Operation, kind: str) -> Uses:
+    """The loss of CTC and its backward: sums over all alignments, step by step of the sound, each of which waits for the one
+    before it.
+    """
+    named = operation.arguments
+    steps, name = named["log_probs"].shape[0], f"{operation.name} as its steps one after the other"
+    sums = named.get("log_alpha") or operation.outputs[1]
+    moved = _STEP_EXPONENTIALS * 2.0 * sums.nbytes + operation.bytes_in + operation.bytes_out
+    uses = streamed(moved, float_dtype(sums), last_size(sums), "exp", widening=UNKNOWN, stand_in=name)
+    waits = scaled(small_kernels(steps, name), 1.0, name, UNKNOWN) if kind == "gpu" else []
+    return uses + waits
 
 
 def per_row(operation: Operation, kind: str) -> Uses:

@@ -11,7 +11,7 @@ import numpy as np
 from ....features.device import Device
 from ....features.errors import SpecError
 from ....features.kernel import MAX_DIM, KernelSpec
-from ....models.predict.prediction import Interval
+from ....models.predict.prediction import Interval, Prediction
 from ...serving.engine.collectives import most_ranks, shipped_laws
 from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
 
@@ -25,8 +25,17 @@ SCATTERED = 3.0
 UNKNOWN = 10.0
 """The same for an operator of which nothing is known but what it reads and writes."""
 
+LOOPED = 5.0
+"""The same for loops of a CPU over single numbers, each of which was measured at one size."""
+
 FACTORISATION = 300.0
 """The same for factorisations, whose arithmetic grows faster than their bytes, in steps that wait for each other."""
+
+LINK = "link"
+"""What binds collectives."""
+
+_LEAST_S = 1e-7
+"""Seconds of a kernel on a CPU that has nothing to do: the tenth part of a call of one."""
 
 BETWEEN_MACHINES = 9.0
 """What a collective between machines takes of one within, at most: 450 GB/s of NVLink a GPU over 50 of its network adapter
@@ -78,6 +87,7 @@ class KernelUse:
         exchange: The collective in whose place the kernel stands, which counts where the device's links are not known.
         otherwise: What answers in its place where the model is surer of that (`device_estimate.py`).
         at_most: Whether it takes no longer than `otherwise`, which then answers where that is faster.
+        upper_bound: Whether it is the most that may run, so that it may take next to nothing.
     """
 
     spec: KernelSpec
@@ -88,6 +98,38 @@ class KernelUse:
     exchange: Exchange | None = None
     otherwise: tuple[KernelUse, ...] = ()
     at_most: bool = False
+    upper_bound: bool = False
+
+    def upper(self) -> KernelUse:
+        """The same as the most that may run."""
+        return replace(self, upper_bound=True, otherwise=tuple(use.upper() for use in self.otherwise))
+
+    def adjusted(self, prediction: Prediction, device: Device) -> Prediction:
+        """The kernel's prediction as that of what it stands for."""
+        if self.exchange is not None and (time := self.exchange.time_on(device)) is not None:
+            return replace(
+                prediction, latency_s=time, power_w=None, energy_j=None, bound=LINK, breakdown={LINK: time.lower}
+            )
+        if self.scale == 1.0 and self.widening == 1.0 and not self.upper_bound:
+            return prediction
+        # What stands for another kernel may take less time than it, but a product not less than its own arithmetic.
+        least_s = prediction.breakdown["compute"] if self.spec.family == "gemm" else 0.0
+        below = min(self.widening, max(1.0, prediction.latency_s.lower / least_s)) if least_s else self.widening
+        if self.upper_bound:
+            below = max(below, prediction.latency_s.lower / max(prediction.breakdown.get("launch", 0.0), _LEAST_S))
+        return replace(
+            prediction,
+            latency_s=self._scaled(prediction.latency_s, below),
+            energy_j=None if prediction.energy_j is None else self._scaled(prediction.energy_j, below),
+            breakdown={name: seconds * self.scale for name, seconds in prediction.breakdown.items()},
+        )
+
+    def _scaled(self, interval: Interval, below: float) -> Interval:
+        return Interval(
+            interval.value * self.scale,
+            interval.lower * self.scale / below,
+            interval.upper * self.scale * self.widening,
+        )
 
 
 Uses = list[KernelUse]

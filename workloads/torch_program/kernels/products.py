@@ -1,10 +1,9 @@
-"""Operators that compute much as kernels: products, convolutions, attention, recurrent layers and factorisations."""
+"""Operators that compute much as kernels: products, convolutions, attention and recurrent layers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
 from dataclasses import replace
-from functools import partial
 from math import ceil, expm1, log1p, prod
 from typing import Any
 
@@ -12,9 +11,7 @@ from ....features.errors import SpecError
 from ....features.kernel import KernelSpec
 from ..operation import REAL_DTYPES, Operation, TensorInfo, float_dtype
 from .kernel_use import (
-    FACTORISATION,
     UNKNOWN,
-    Costing,
     KernelUse,
     Uses,
     by_bytes,
@@ -26,6 +23,12 @@ from .kernel_use import (
 
 _HALF = frozenset({"bf16", "fp16", "fp8", "int8"})
 
+_WHOLE = {"int64": "fp64", "int32": "fp32", "int16": "fp32", "uint8": "fp32", "bool": "fp32"}
+"""Whole numbers whose products nobody measured, and the dtype of the product in their place."""
+_INT64_LOOPS = 31.0
+"""How many times as long PyTorch's loops over int64 take as a product of fp64: 0.70 and 22 billion operations a second at a
+size of 256 on one core of a Zen 3. Fewer bits take as long as fp32, and products with a vector as those of fp64."""
+
 
 def _gemm(
     operation: Operation, kind: str, a: TensorInfo, b: TensorInfo, m: int, n: int, k: int, batch: int = 1, bias: bool = False
@@ -33,7 +36,7 @@ def _gemm(
     if not m * n * k * batch:
         return []
     real = REAL_DTYPES.get(a.dtype)
-    dtype = real or a.kernel_dtype
+    dtype = real or _WHOLE.get(a.dtype) or a.kernel_dtype
     if dtype is None:
         return by_bytes(operation, kind)
     batch *= 4 if real else 1
@@ -49,7 +52,13 @@ def _gemm(
         variant = ("t" if _is_transposed(a) else "n") + ("t" if _is_transposed(b) else "n")
         variant = ("bias" if bias else "") if variant == "nn" else variant
     spec = KernelSpec.of("gemm", dtype, variant=variant, timing="device", batch=batch, m=m, n=n, k=k)
-    return [KernelUse(spec, widening=2.0, stand_in="a complex product as four real ones") if real else KernelUse(spec)]
+    if real:
+        return [KernelUse(spec, widening=2.0, stand_in="a complex product as four real ones")]
+    if a.dtype in _WHOLE:
+        name = f"a product of {a.dtype}, which PyTorch has on CPUs alone, as one of {dtype}"
+        loops = _INT64_LOOPS if a.dtype == "int64" and n > 1 else 1.0
+        return scaled([KernelUse(spec)], loops, name, UNKNOWN)
+    return [KernelUse(spec)]
 
 
 def _check(a: TensorInfo, b: TensorInfo) -> None:
@@ -80,6 +89,14 @@ def matrix_vector(operation: Operation, kind: str) -> Uses:
     """`mv`, `addmv`, `dot`: products with one column, of which the last two tensors are the operands."""
     a, b = operation.inputs[-2:]
     return _gemm(operation, kind, a, b, prod(a.shape[:-1]), 1, a.shape[-1])
+
+
+def convolution_of_steps(operation: Operation, kind: str) -> Uses:
+    """`conv_tbc`, a convolution along the first of three dimensions, as the product it amounts to."""
+    x, weight = operation.inputs[:2]
+    (size, channels, n), out = weight.shape, operation.outputs[0]
+    uses = _gemm(operation, kind, x, weight, out.shape[0] * out.shape[1], n, size * channels)
+    return scaled(uses, 1.0, "a convolution as the product it amounts to", 2.0)
 
 
 def batched_product(operation: Operation, kind: str) -> Uses:
@@ -252,135 +269,24 @@ _GATES = {0: 1, 1: 1, 2: 4, 3: 3}
 
 
 def recurrent(operation: Operation, kind: str) -> Uses:
-    """A layer of an LSTM, a GRU or a plain RNN: one product over all steps, one small product for each step."""
+    """A layer of an LSTM, a GRU or a plain RNN: one product over all steps, one small product for each step, which has as many
+    rows as there are sequences left.
+    """
     named: Any = operation.arguments
     x, hidden, gates = named["input"], int(named["hidden_size"]), _GATES.get(int(named["mode"]), 4)
-    steps, batch = x.shape[0], x.shape[1]
-    dtype = float_dtype(x)
-    shared = KernelSpec.of("gemm", dtype, timing="device", m=steps * batch, n=gates * hidden, k=x.shape[-1])
-    each = KernelSpec.of("gemm", dtype, timing="device", m=batch, n=gates * hidden, k=hidden)
-    name = "a recurrent layer by its products"
-    return [KernelUse(shared, widening=2.0, stand_in=name), KernelUse(each, count=steps, widening=2.0, stand_in=name)]
+    steps = Counter(map(int, named.get("batch_sizes") or (x.shape[1],) * x.shape[0]))
+    rows = sum(batch * count for batch, count in steps.items())
+    dtype, name = float_dtype(x), "a recurrent layer by its products"
+    shared = KernelSpec.of("gemm", dtype, timing="device", m=rows, n=gates * hidden, k=x.shape[-1])
+    return [KernelUse(shared, widening=2.0, stand_in=name)] + [
+        KernelUse(
+            KernelSpec.of("gemm", dtype, timing="device", m=batch, n=gates * hidden, k=hidden), count=count, widening=2.0,
+            stand_in=name,
+        )
+        for batch, count in steps.items()
+    ]  # fmt: skip
 
 
 def recurrent_backward(operation: Operation, kind: str) -> Uses:
     """Twice the products of the forward."""
     return scaled(recurrent(operation, kind), 2.0, "the backward of a recurrent layer by its products", 2.0)
-
-
-_Count = Callable[[Operation, int, int, float], float]
-"""Operations on one matrix, given its longer and its shorter side and the columns it is solved for."""
-
-
-def _singular_values(operation: Operation, long: int, short: int, right: float) -> float:
-    named = operation.arguments
-    if not named.get("compute_uv", True):
-        return min(4 * long - 4 * short / 3, 2 * long + 2 * short) * short**2
-    if named.get("full_matrices", False):
-        return 4 * long**2 * short + min(8 * long + 9 * short, 22 * short) * short**2
-    return min(14 * long + 8 * short, 6 * long + 20 * short) * short**2
-
-
-def _qr(operation: Operation, long: int, short: int, right: float) -> float:
-    # Q takes as much again as R; it is empty where it is not wanted.
-    return (2 if operation.outputs[0].numel else 1) * _reflections(operation, long, short, right)
-
-
-def _reflections(operation: Operation, long: int, short: int, right: float) -> float:
-    return 2 * short**2 * (long - short / 3)
-
-
-def _lu(operation: Operation, long: int, short: int, right: float) -> float:
-    return short**2 * (long - short / 3)
-
-
-def _eigenvalues(operation: Operation, long: int, short: int, right: float) -> float:
-    return (9 if operation.arguments.get("compute_v", True) else 4 / 3) * short**3
-
-
-def _cubes(of_size: float, of_columns: float = 0.0) -> _Count:
-    """Operations of square matrices: so many of their size cubed, and for each column so many of their size squared."""
-    return lambda operation, long, short, right: of_size * short**3 + of_columns * short**2 * right
-
-
-_FACTORISATIONS: Mapping[str, tuple[_Count, int]] = {
-    "cholesky": (_cubes(1 / 3), 0), "linalg_cholesky_ex": (_cubes(1 / 3), 0), "linalg_ldl_factor_ex": (_cubes(1 / 3), 0),
-    "cholesky_inverse": (_cubes(2 / 3), 0), "cholesky_solve": (_cubes(0, 2), 1), "linalg_lu_solve": (_cubes(0, 2), 0),
-    "linalg_ldl_solve": (_cubes(0, 2), 0), "linalg_solve_triangular": (_cubes(0, 1), 0), "triangular_solve": (_cubes(0, 1), 1),
-    "linalg_lu_factor_ex": (_lu, 0), "linalg_lu": (_lu, 0), "_linalg_det": (_lu, 0), "_linalg_slogdet": (_lu, 0),
-    "_linalg_solve_ex": (_cubes(2 / 3, 2), 0), "linalg_inv_ex": (_cubes(2), 0), "linalg_qr": (_qr, 0),
-    "geqrf": (_reflections, 0), "linalg_householder_product": (_reflections, 0),
-    "_linalg_eigh": (_eigenvalues, 0), "linalg_eig": (_cubes(25), 0), "_linalg_eigvals": (_cubes(10), 0),
-    "_linalg_svd": (_singular_values, 0), "linalg_pinv": (_singular_values, 0),
-    # Five products, of Taylor polynomials up to degree 18 (aten/src/ATen/native/LinearAlgebra.cpp); squarings are in values.
-    "linalg_matrix_exp": (_cubes(10), 0),
-}  # fmt: skip
-"""Operations of each, and which of its tensors is the matrix.
-
-Golub and Van Loan, Matrix Computations, 3rd edition: sections 3.1 and 3.2 (triangular systems, LU), 4.2 (Cholesky), 5.2 (QR),
-7.5 (eigenvalues), 8.3 (those of symmetric matrices), 5.4 and 8.6 (singular values). Libraries reach the speed of products at
-best.
-"""
-
-
-def _amounting_to(
-    operation: Operation, like: TensorInfo, flops: float, m: int, n: int, *, batch: int = 1, widening: float
-) -> Uses:
-    """The product of `m` by `n` that takes so many operations on real numbers, four times as many on complex ones."""
-    if not m * n * batch or flops <= 0:
-        return []
-    real = REAL_DTYPES.get(like.dtype)
-    k = ceil(flops * (4 if real else 1) / (2 * m * n))
-    spec = KernelSpec.of(
-        "gemm", real or float_dtype(like), variant="batched" if batch > 1 else "", timing="device", batch=batch, m=m, n=n, k=k
-    )  # fmt: skip
-    return [KernelUse(spec, widening=widening, stand_in=f"{operation.name} as a product of as many operations")]
-
-
-def _factorisation(operation: Operation, kind: str, *, count: _Count, matrix: int) -> Uses:
-    of = operation.inputs[matrix]
-    batch, short, long = prod(of.shape[:-2]), min(of.shape[-2:]), max(of.shape[-2:])
-    right = operation.outputs[0].numel / max(1, batch * short)
-    flops = count(operation, long, short, right)
-    return _amounting_to(operation, of, flops, long, short, batch=batch, widening=FACTORISATION)
-
-
-def _distances(operation: Operation, kind: str) -> Uses:
-    """Distances of each row of one matrix from each of another: two operations at least for each pair of numbers."""
-    a, b = operation.inputs[-3:-1] if operation.name.endswith("backward") else operation.inputs
-    batch = prod(operation.outputs[0].shape[:-2])
-    m, n, size = a.shape[-2], b.shape[-2], a.shape[-1]
-    return _amounting_to(operation, a, 2.0 * m * n * size, m, n, batch=batch, widening=UNKNOWN)
-
-
-def _own_distances(operation: Operation, kind: str) -> Uses:
-    """Distances of the rows of one matrix from each other, each pair once."""
-    (a,) = operation.inputs
-    rows, size = a.shape
-    return _amounting_to(operation, a, 1.0 * rows * rows * size, rows, rows, widening=UNKNOWN)
-
-
-def _trilinear(operation: Operation, kind: str) -> Uses:
-    """Sums of products of three tensors that are spread over common dimensions, as `bilinear` and its gradients run them."""
-    named = operation.arguments
-    spread = []
-    for number, tensor in enumerate(operation.inputs, 1):
-        sizes = list(tensor.shape)
-        for dim in sorted(named[f"expand{number}"]):
-            sizes.insert(dim, 1)
-        spread.append(sizes)
-    out, every = operation.outputs[0], prod(map(max, zip(*spread, strict=True)))
-    n = out.shape[-1] if out.shape else 1
-    return _amounting_to(operation, out, 2.0 * every, out.numel // max(1, n), n, widening=UNKNOWN)
-
-
-AMOUNTING: Mapping[str, Costing] = {
-    **{
-        f"aten.{name}": partial(_factorisation, count=count, matrix=matrix)
-        for name, (count, matrix) in _FACTORISATIONS.items()
-    },
-    **dict.fromkeys(("aten._euclidean_dist", "aten._cdist_forward", "aten._cdist_backward"), _distances),
-    "aten._pdist_forward": _own_distances,
-    "aten._trilinear": _trilinear,
-}
-"""Costs of operators whose arithmetic their bytes do not show, each as the product that amounts to it."""

@@ -7,9 +7,9 @@ from functools import partial
 
 from ....features.kernel import View, get_family
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
-from . import indexed, products, traffic
+from . import amounting, indexed, products, traffic
 from .collectives import collective
-from .kernel_use import FACTORISATION, Costing, Uses, by_bytes
+from .kernel_use import FACTORISATION, LOOPED, UNKNOWN, Costing, Uses, by_bytes, scaled
 
 
 def _all(names: str, costing: Costing) -> dict[str, Costing]:
@@ -23,6 +23,7 @@ _PRODUCTS: Mapping[str, Costing] = {
     **_all("_weight_int8pack_mm", partial(products.packed_product, bits=8)),
     **_all("_weight_int4pack_mm _weight_int4pack_mm_for_cpu", partial(products.packed_product, bits=4)),
     **_all("_grouped_mm _scaled_grouped_mm", products.grouped_product),
+    **_all("conv_tbc", products.convolution_of_steps),
     **_all("convolution", products.convolution),
     **_all("convolution_backward", products.convolution_backward),
     **_all(
@@ -41,7 +42,7 @@ _PRODUCTS: Mapping[str, Costing] = {
     **dict.fromkeys(
         ("aten.mkldnn_rnn_layer_backward", "kernelcast.recurrent_layer_backward"), products.recurrent_backward
     ),
-    **products.AMOUNTING,
+    **amounting.OPERATORS,
 }  # fmt: skip
 """What computes more than it moves."""
 
@@ -66,7 +67,7 @@ OPERATORS: Mapping[str, Costing] = {
     ),
     **_all(
         "sum mean amax amin max min argmax argmin prod any all var std var_mean std_mean norm linalg_vector_norm "
-        "logsumexp nansum count_nonzero aminmax", traffic.reduction,
+        "logsumexp nansum count_nonzero aminmax dist", traffic.reduction,
     ),
     **_all(
         "clone copy _to_copy contiguous cat stack repeat constant_pad_nd flip roll tril triu split_copy "
@@ -75,8 +76,10 @@ OPERATORS: Mapping[str, Costing] = {
     ),
     **_all(
         "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full zero fill scalar_tensor "
-        "arange linspace eye rand randn rand_like randn_like randint randint_like randperm uniform normal "
-        "bernoulli random exponential",
+        "_new_zeros_with_same_feature_meta arange linspace eye rand randn rand_like randn_like randint randint_like "
+        "randperm uniform normal "
+        "bernoulli random exponential geometric cauchy log_normal hann_window hamming_window blackman_window "
+        "kaiser_window bartlett_window tril_indices triu_indices fft_fftfreq fft_rfftfreq",
         traffic.fill,
     ),
     **dict.fromkeys(("fsdp.all_gather_copy_in", "fsdp.split_with_sizes_copy", "fsdp.chunk_cat"), traffic.copy),
@@ -87,7 +90,8 @@ OPERATORS: Mapping[str, Costing] = {
         "leaky_relu_backward hardtanh_backward hardswish hardswish_backward hardsigmoid_backward "
         "softplus_backward softshrink_backward hardshrink_backward _prelu_kernel _prelu_kernel_backward "
         "rrelu_with_noise rrelu_with_noise_backward mish_backward soft_margin_loss "
-        "soft_margin_loss_backward complex polar _amp_update_scale",
+        "soft_margin_loss_backward complex polar _amp_update_scale addr linalg_cross frexp "
+        "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask",
         traffic.elementwise,
     ),
     **_all(
@@ -95,7 +99,8 @@ OPERATORS: Mapping[str, Costing] = {
         "replication_pad1d_backward replication_pad2d replication_pad2d_backward diagonal_copy diag_embed "
         "diagonal_backward narrow_copy view_copy unbind_copy unfold_copy unfold_backward squeeze_copy "
         "unsqueeze_copy t_copy alias_copy block_diag _chunk_cat rot90 pixel_unshuffle channel_shuffle "
-        "native_channel_shuffle",
+        "native_channel_shuffle reflection_pad3d reflection_pad3d_backward replication_pad3d "
+        "replication_pad3d_backward",
         traffic.copy,
     ),
     **_all("embedding", indexed.embedding),
@@ -104,12 +109,13 @@ OPERATORS: Mapping[str, Costing] = {
     **_all("embedding_dense_backward", indexed.embedding_backward),
     **_all(
         "scatter scatter_add scatter_reduce index_add index_put index_copy index_fill masked_scatter "
-        "_unsafe_index_put _index_put_impl slice_scatter select_scatter", indexed.scatter,
+        "_unsafe_index_put _index_put_impl slice_scatter select_scatter diagonal_scatter put index_reduce", indexed.scatter,
     ),
     **_all("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward", indexed.per_row),
     **_all(
         "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward avg_pool3d "
-        "avg_pool3d_backward max_pool3d_with_indices max_pool3d_with_indices_backward", traffic.pooling,
+        "avg_pool3d_backward max_pool3d_with_indices max_pool3d_with_indices_backward fractional_max_pool2d "
+        "fractional_max_pool2d_backward fractional_max_pool3d fractional_max_pool3d_backward", traffic.pooling,
     ),
     **_all(
         "native_dropout native_dropout_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward "
@@ -119,16 +125,42 @@ OPERATORS: Mapping[str, Costing] = {
         "upsample_linear1d_backward upsample_trilinear3d upsample_trilinear3d_backward upsample_nearest3d "
         "upsample_nearest3d_backward _adaptive_avg_pool3d _adaptive_avg_pool3d_backward "
         "adaptive_max_pool2d_backward grid_sampler_3d grid_sampler_3d_backward grid_sampler_2d "
-        "grid_sampler_2d_backward im2col col2im pixel_shuffle _embedding_bag _embedding_bag_backward "
-        "_embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss mse_loss_backward "
+        "grid_sampler_2d_backward im2col col2im pixel_shuffle _embedding_bag _embedding_bag_forward_only "
+        "_embedding_bag_backward _embedding_bag_dense_backward _thnn_fused_lstm_cell _thnn_fused_gru_cell mse_loss "
+        "mse_loss_backward "
         "smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward binary_cross_entropy "
-        "binary_cross_entropy_backward binary_cross_entropy_with_logits", traffic.sweep,
+        "binary_cross_entropy_backward binary_cross_entropy_with_logits _upsample_nearest_exact1d "
+        "_upsample_nearest_exact1d_backward _upsample_nearest_exact2d _upsample_nearest_exact2d_backward "
+        "_upsample_nearest_exact3d _upsample_nearest_exact3d_backward _upsample_bicubic2d_aa "
+        "_upsample_bicubic2d_aa_backward affine_grid_generator adaptive_max_pool3d adaptive_max_pool3d_backward "
+        "max_unpool2d max_unpool3d multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward "
+        "multilabel_margin_loss_backward segment_reduce _segment_reduce_backward lu_unpack _linalg_check_errors "
+        "_pack_padded_sequence _embedding_bag_per_sample_weights_backward", traffic.sweep,
     ),
+    **_all("_weight_norm_interface _weight_norm_interface_backward", partial(traffic.sweep, passes=1.5)),
+    **_all("_fft_c2c _fft_r2c _fft_c2r", traffic.fourier),
     **_all("cumsum cumprod logcumsumexp cummax cummin", partial(traffic.sweep, passes=1.5, widening=3.0)),
     # A router's softmax, choice of 8 of 128 experts, sort and search take some 50 µs on an H200, whatever the number of tokens.
     **_all("sort argsort median nanmedian mode", partial(indexed.ordering, kernels=16.0)),
+    **_all("_unique _unique2 unique_dim unique_consecutive", partial(indexed.ordering, kernels=16.0)),
+    **_all("nonzero nonzero_static masked_select masked_scatter_backward", indexed.selection),
+    **_all("searchsorted bucketize", indexed.searching),
+    **_all("_ctc_loss _ctc_loss_backward", indexed.alignments),
     **_all("topk kthvalue", partial(indexed.ordering, kernels=10.0)),
 }  # fmt: skip
+
+_LOOPS: Mapping[str, float] = {
+    "nonzero": 15, "masked_select": 15, "histc": 97, "bincount": 7, "searchsorted": 26, "bucketize": 26, "isin": 117,
+    "unique_dim": 180, "_cdist_forward": 11, "grid_sampler_2d": 38, "upsample_nearest2d": 12, "_upsample_nearest_exact2d": 12,
+    "upsample_bilinear2d": 14, "upsample_bicubic2d": 88, "_upsample_bilinear2d_aa": 26, "upsample_trilinear3d": 70,
+    "im2col": 18, "col2im": 18, "logcumsumexp": 56, "poisson": 200, "pixel_shuffle": 12, "multi_margin_loss": 23,
+    "multilabel_margin_loss_forward": 300, "max_unpool2d": 6, "adaptive_max_pool3d": 13, "scatter_reduce": 7,
+    "index_reduce": 6, "segment_reduce": 11, "_embedding_bag": 24, "_embedding_bag_forward_only": 24, "multinomial": 80,
+}  # fmt: skip
+"""How many times as long PyTorch's loops over single numbers take a CPU as what stands for them, and gradients likewise: each
+of one size on one core of a Zen 3. Sums of embeddings take 6 times and greatest ones 99, draws without replacement 275, with it
+23."""
+_FAR_APART = frozenset({"_embedding_bag", "_embedding_bag_forward_only", "multinomial"})
 
 _NAMESPACES: Mapping[str, Costing] = {
     "c10d": collective, "_c10d_functional": collective, "c10d_functional": collective,
@@ -145,6 +177,15 @@ ON_LISTS = ("aten._foreach_", "aten._fused_")
 
 def kernels_of(operation: Operation, kind: str) -> Uses:
     """The kernels that an operator runs on a device of a kind, `gpu` or `cpu`; none where it moves nothing."""
+    uses = _kernels_of(operation, kind)
+    loop = operation.base_name.removeprefix("aten.").removesuffix("_backward")
+    if kind == "cpu" and loop in _LOOPS:
+        widening = UNKNOWN if loop in _FAR_APART else LOOPED
+        uses = scaled(uses, _LOOPS[loop], f"{operation.name} as a loop over single numbers", widening)
+    return [use.upper() for use in uses] if operation.upper_bound else uses
+
+
+def _kernels_of(operation: Operation, kind: str) -> Uses:
     costing = OPERATORS.get(operation.name) or OPERATORS.get(operation.base_name)
     if costing is not None:
         return costing(operation, kind)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import ceil, prod
+from math import ceil, log2, prod
 from typing import Any
 
 from ....features.kernel import KernelSpec
 from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
 from .kernel_use import (
     ALIKE,
+    UNKNOWN,
     KernelUse,
     Uses,
     last_size,
@@ -274,6 +275,20 @@ def sweep(operation: Operation, kind: str, *, passes: float = 1.0, widening: flo
     moved = passes * (operation.bytes_in + operation.bytes_out)
     name = f"{operation.name} by the bytes it reads and writes"
     return streamed(moved, float_dtype(*tensors), last_size(tensors[0]), widening=widening, stand_in=name)
+
+
+_BITS_OF_A_PASS = {"gpu": 12.0, "cpu": 2.0}
+"""Binary digits of the size of a Fourier transform that a pass over memory takes: a block of a GPU has room for 4096 numbers, a
+CPU combines four at a time."""
+
+
+def fourier(operation: Operation, kind: str) -> Uses:
+    """Fast Fourier transforms: passes along each dimension, as many as its size takes."""
+    whole = max((operation.inputs[0], operation.outputs[0]), key=lambda tensor: tensor.numel)
+    passes = sum(
+        max(1, ceil(log2(max(1, whole.shape[dim])) / _BITS_OF_A_PASS[kind])) for dim in operation.arguments["dim"]
+    )
+    return sweep(operation, kind, passes=float(passes), widening=UNKNOWN)
 
 
 _OPTIMIZERS = {"aten._fused_adam": "adam", "aten._fused_adamw": "adam", "aten._fused_sgd": "sgd"}

@@ -14,12 +14,20 @@ from torch.nn.attention import flex_attention
 from torch.nn.modules import transformer
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .value_sizes import sizes_of, unpacked
+
 _PLAIN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 _PLAIN_DROPOUT = torch.nn.functional.dropout
 _FUSED_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EFFICIENT_ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention
-_PLAIN_LAYERS = {0: torch._VF.rnn_relu, 1: torch._VF.rnn_tanh, 3: torch._VF.gru}
-"""By the number that PyTorch has for their kind; LSTM's layers, 2, are one operator on the host as well."""
+_LSTM = 2
+_PLAIN_LAYERS: Mapping[int, Callable[..., Any]] = {
+    0: torch._VF.rnn_relu,
+    1: torch._VF.rnn_tanh,
+    _LSTM: torch._VF.lstm,
+    3: torch._VF.gru,
+}
+"""By the number that PyTorch has for their kind. LSTM's layers are one operator on the host as well, unless packed."""
 
 _CAUSAL = "_kernelcast_is_causal"
 """Attribute of a mask that PyTorch made as the causal one."""
@@ -105,66 +113,81 @@ _flex.register_autograd(_differentiate_flex, setup_context=_keep_flex)
 
 
 @torch.library.custom_op("kernelcast::recurrent_layer", mutates_args=())
-def _layer(input: Tensor, hidden: Tensor, weights: list[Tensor], mode: int, hidden_size: int) -> tuple[Tensor, Tensor]:
+def _layer(
+    input: Tensor, hidden: Tensor, weights: list[Tensor], mode: int, hidden_size: int, batch_sizes: list[int]
+) -> tuple[Tensor, Tensor]:
     raise NotImplementedError("kernelcast::recurrent_layer is recorded, not run")
 
 
 @_layer.register_fake
-def _(input: Tensor, hidden: Tensor, weights: list[Tensor], mode: int, hidden_size: int) -> tuple[Tensor, Tensor]:
-    return input.new_empty((*input.shape[:2], hidden_size)), torch.empty_like(hidden)
+def _(
+    input: Tensor, hidden: Tensor, weights: list[Tensor], mode: int, hidden_size: int, batch_sizes: list[int]
+) -> tuple[Tensor, Tensor]:
+    return input.new_empty((*input.shape[:-1], hidden_size)), torch.empty_like(hidden)
 
 
 @torch.library.custom_op("kernelcast::recurrent_layer_backward", mutates_args=())
 def _layer_backward(
-    grad_out: Tensor, input: Tensor, hidden: Tensor, output: Tensor, weights: list[Tensor], mode: int, hidden_size: int
-) -> list[Tensor]:
+    grad_out: Tensor, input: Tensor, hidden: Tensor, output: Tensor, weights: list[Tensor], mode: int, hidden_size: int,
+    batch_sizes: list[int],
+) -> list[Tensor]:  # fmt: skip
     raise NotImplementedError("kernelcast::recurrent_layer_backward is recorded, not run")
 
 
 @_layer_backward.register_fake
 def _(
-    grad_out: Tensor, input: Tensor, hidden: Tensor, output: Tensor, weights: list[Tensor], mode: int, hidden_size: int
-) -> list[Tensor]:
+    grad_out: Tensor, input: Tensor, hidden: Tensor, output: Tensor, weights: list[Tensor], mode: int, hidden_size: int,
+    batch_sizes: list[int],
+) -> list[Tensor]:  # fmt: skip
     return [torch.empty_like(tensor) for tensor in (input, hidden, *weights)]
 
 
 def _keep_layer(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    tensor, hidden, weights, ctx.mode, ctx.hidden_size = inputs
+    tensor, hidden, weights, *ctx.sizes = inputs
     ctx.save_for_backward(tensor, hidden, output[0], *weights)
 
 
 def _differentiate_layer(context: Any, grad_out: Tensor, _: Tensor) -> tuple[Any, ...]:
     tensor, hidden, output, *weights = context.saved_tensors
-    grads = _layer_backward(grad_out, tensor, hidden, output, weights, context.mode, context.hidden_size)
-    return grads[0], grads[1], grads[2:], None, None
+    grads = _layer_backward(grad_out, tensor, hidden, output, weights, *context.sizes)
+    # An empty list counts as one of tensors.
+    return grads[0], grads[1], grads[2:], None, None, None if context.sizes[-1] else []
 
 
 _layer.register_autograd(_differentiate_layer, setup_context=_keep_layer)
 
 
 def _recurrent(mode: int) -> Callable[..., Any]:
-    """GRU or plain RNN as cuDNN runs it: for each layer and direction all inputs at once, then step by step."""
+    """GRU, plain RNN or an LSTM of packed sequences as cuDNN runs it: for each layer and direction all inputs at once, then
+    step by step.
+    """
     plain = _PLAIN_LAYERS[mode]
 
-    def run(x: Tensor, hidden: Any, weights: Any, *rest: Any) -> Any:
-        if isinstance(weights, Tensor):
-            # Sequences of several lengths: their steps differ in size.
-            return plain(x, hidden, weights, *rest)
-        has_biases, layers, dropout, train, both_ways, batch_first = rest
+    def run(x: Tensor, *arguments: Any) -> Any:
+        is_packed, rest, batch_sizes = not isinstance(arguments[2], bool), arguments, list[int]()
+        if is_packed:
+            batch_sizes, rest = sizes_of(arguments[0]), (*arguments[1:], False)
+        hidden, weights, has_biases, layers, dropout, train, both_ways, batch_first = rest
+        start = hidden[0] if mode == _LSTM else hidden
         each, ways = (4 if has_biases else 2), (2 if both_ways else 1)
+        if mode == _LSTM and (not is_packed or len(weights) != each * ways * layers):
+            return plain(x, *arguments)
         x = x.transpose(0, 1) if batch_first else x
         ends = []
         for layer in range(layers):
             outputs = []
             for at in range(layer * ways, layer * ways + ways):
                 parameters = list(weights[at * each : at * each + each])
-                output, end = _layer(x, hidden[at], parameters, mode, hidden.shape[-1])
+                output, end = _layer(x, start[at], parameters, mode, start.shape[-1], batch_sizes)
                 outputs.append(output)
                 ends.append(end)
             x = torch.cat(outputs, -1) if both_ways else outputs[0]
             if dropout and train and layer < layers - 1:
                 x = _dropout(x, dropout, train)
-        return x.transpose(0, 1) if batch_first else x, torch.stack(ends)
+        last = torch.stack(ends)
+        # The cells of an LSTM have the same size.
+        states = (last, last.view_as(last)) if mode == _LSTM else (last,)
+        return x.transpose(0, 1) if batch_first else x, *states
 
     return run
 
@@ -253,17 +276,32 @@ def _differentiate(context: Any, grad_out: Tensor, _: Tensor) -> tuple[Tensor | 
 _rms_norm.register_autograd(_differentiate, setup_context=_keep)
 
 
+def _alignments(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The loss of CTC with lengths in tensors, as which they may be read."""
+
+    def run(
+        log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, *rest: Any, **named: Any
+    ) -> Any:
+        lengths = (torch.as_tensor(each) for each in (input_lengths, target_lengths))
+        return plain(log_probs, targets, *lengths, *rest, **named)
+
+    return run
+
+
 def _one_norm(input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """`torch.nn.functional.rms_norm` as one operator."""
     return _rms_norm(input, list(normalized_shape), weight)[0]
 
 
-FUSED: Mapping[Any, Callable[..., Any]] = {torch.nn.functional.rms_norm: _one_norm, torch.rms_norm: _one_norm}
-"""What is one kernel on GPUs, and was measured as one on CPUs."""
+FUSED: Mapping[Any, Callable[..., Any]] = {
+    torch.nn.functional.rms_norm: _one_norm, torch.rms_norm: _one_norm, torch._VF._pad_packed_sequence: unpacked,
+    torch.ops.higher_order.flex_attention: _flex_attention,
+    **{plain: _alignments(plain) for plain in (torch.ctc_loss, torch.nn.functional.ctc_loss)},
+}  # fmt: skip
+"""What is one kernel on GPUs, and was measured as one on CPUs; and what reads values itself."""
 
 FUSED_ON_GPUS: Mapping[Any, Callable[..., Any]] = {
     _PLAIN_ATTENTION: attention,
-    torch.ops.higher_order.flex_attention: _flex_attention,
     _PLAIN_DROPOUT: _dropout,
     torch.dropout: _dropout,
     **{plain: _recurrent(mode) for mode, plain in _PLAIN_LAYERS.items()},

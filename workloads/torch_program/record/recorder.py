@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, is_traceable_wrapper_subclass_type
@@ -30,22 +31,28 @@ from ..operation import (
 from .arguments import named_arguments
 from .modules import ModulePaths
 from .stand_ins import StandIns, is_on_meta, line
+from .value_sizes import NOT_FAKE, READS, ByValues, tensors_in
 
 _NOT_RECORDED = frozenset({"prim", "profiler"})
 _FREE = frozenset({
     "aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
     "aten._local_scalar_dense", "aten._unsafe_view", "aten._reshape_alias", "aten.is_same_size", "aten.resize_", "aten.set_",
-    "_c10d_functional.wait_tensor",
+    "aten._has_same_storage_numel", "aten._efficientzerotensor", "_c10d_functional.wait_tensor",
 })  # fmt: skip
 """What neither computes nor moves a tensor's elements, beside views. Reading a scalar waits, but moves nothing."""
 
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 """The kernel of operators that are made of others, which come whole under `inference_mode` alone."""
 
-_READS_VALUES = frozenset({
-    "aten._local_scalar_dense", "aten.index", "aten.nonzero", "aten.masked_select", "aten.equal", "aten.allclose",
-})  # fmt: skip
-"""What conditions and boolean masks of a program come to."""
+_READS_VALUES = READS | {"aten.allclose"}
+"""What conditions of a program come to."""
+
+_HIGHER_ORDER = {
+    "cond": "chooses between functions by a value (torch.cond), and an estimate computes none; call the one to be priced",
+    "while_loop": "repeats a function as long as values say (while_loop), and an estimate computes none; call it as often as "
+    "is to be priced",
+}
+_OTHER_HIGHER_ORDER = "hands a function to an operator that only compilers run; call the function itself"
 
 _BUILT_IN = frozenset({"aten", "prims", "c10d", "_c10d_functional"})
 _LIFTS = frozenset({"aten.lift", "aten.lift_fresh", "aten.lift_fresh_copy"})
@@ -72,7 +79,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         leaves: Tensors with gradients that the program was given, with the gradient each had.
         in_optimizer: Whether a step of an optimiser runs.
         is_paused: Whether what runs is no work of the program.
+        by_values: Answers of operators that depend on values.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self, fake: FakeTensorMode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -83,6 +93,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.fake = fake
         self.leaves: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self.in_optimizer = self.is_paused = False
+        self.by_values = ByValues(self.note)
         self._modules = ModulePaths(self._enter_module)
         self._tensors = StandIns(fake, self.recording)
         self._hooks: list[Any] = []
@@ -104,6 +115,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Write down one call and let the fake mode answer it."""
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            raise SpecError(f"{line()} {_HIGHER_ORDER.get(str(func), _OTHER_HIGHER_ORDER)}", field="program")
         if any(map(_is_wrapper, types)):
             # Such as a DTensor: it calls what runs on this rank's part, which comes here next.
             return NotImplemented
@@ -127,6 +140,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def host_copy(self, tensor: torch.Tensor, *, to_device: bool) -> None:
         """A tensor goes from the host to a device, or back; nothing moves where it is there. Weights are on the device."""
         info = self._tensors.info(self._tensors.identity(tensor))
+        self._tensors.places.has_moves |= to_device
         if self._tensors.places.is_on_device(info) != to_device:
             self._note_host_copy(info, info)
         if to_device:
@@ -143,6 +157,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def place(self, tensor: torch.Tensor) -> None:
         """A tensor was made on a device."""
+        self._tensors.places.has_moves = True
         self._tensors.places.put.add(self._tensors.storages.number(tensor))
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -152,8 +167,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func(*args)
         if name in _LIFTS:
             # A tensor written down in the program: the fake mode keeps its value, as long as that stays known.
-            return _answer(func, args, kwargs)
-        tensors = _collected((*args, *kwargs.values()))
+            result = _answer(func, args, kwargs)
+            self.by_values.known.give(result, args[0])
+            return result
+        tensors = tensors_in((*args, *kwargs.values()))
         for tensor in tensors:
             self._notice(tensor)
         inputs = {id(tensor): self._tensors.info(self._tensors.identity(tensor)) for tensor in tensors}
@@ -163,7 +180,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         came = len(self.recording.operations)
         module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
         called, named, result = self._answered(func, args, kwargs, tensors)
-        outputs = tuple(self._tensors.info(tensor, came) for tensor in _collected((result,)))
+        self.by_values.known.follow(func, called, named, result)
+        outputs = tuple(self._tensors.info(tensor, came) for tensor in tensors_in((result,)))
         known = {info.storage for info in inputs.values()}
         if any(map(self._tensors.places.is_on_device, inputs.values())):
             self._tensors.places.put.update(info.storage for info in outputs)
@@ -178,7 +196,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not outputs and changes:
             # Operators on lists that work in place return nothing. Fused optimisers write gradients only to unscale them.
             mutable = [argument.is_write and argument.name != "grads" for argument in func._schema.arguments]
-            written = _collected(value for value, is_written in zip(args, mutable, strict=False) if is_written)
+            written = tensors_in(value for value, is_written in zip(args, mutable, strict=False) if is_written)
             outputs = tuple(inputs[id(tensor)] for tensor in written)
         operation = Operation(
             name=name,
@@ -189,6 +207,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             phase=self._phase(),
             pointwise=torch.Tag.pointwise in func.tags,
             compiled=compiled,
+            upper_bound=self.by_values.is_upper_bound([*inputs.values()], outputs),
         )
         flops = float(_flops(name, func, called, named, result)) or arithmetic(operation)
         self.recording.operations.append(replace(operation, flops=flops) if flops else operation)
@@ -211,7 +230,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             with suppress(RuntimeError, AttributeError), fake_tensor.unset_fake_temporarily():
                 return called, named, func(*called, **named)
         called, named = exchanged(plain=False)
-        return called, named, _answer(func, called, named)
+        for each in tensors:
+            if not each.is_floating_point():
+                self.by_values.known.give(self._tensors.called(each, on_meta=on_meta), each)
+        return called, named, _answer(func, called, named, self.by_values)
 
     def _notice(self, tensor: torch.Tensor) -> None:
         """Keep what a step changes of a leaf: its gradient, which is put back afterwards."""
@@ -250,15 +272,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return FORWARD if torch._C._current_graph_task_id() == -1 else BACKWARD
 
 
-def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What the fake mode below answers.
+def _answer(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_values: ByValues | None = None) -> Any:
+    """What the fake mode below answers, or `by_values` where that depends on values.
 
     Raises:
         SpecError: it cannot without values, or without knowing the operator.
     """
     try:
+        if (
+            by_values is not None
+            and str(func._overloadpacket) in NOT_FAKE
+            and (sized := by_values.answer(func, args, kwargs))
+        ):
+            return sized.result
         return func(*args, **kwargs)
     except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
+        if by_values is not None and (sized := by_values.answer(func, args, kwargs)) is not None:
+            return sized.result
         if str(func._overloadpacket) not in _READS_VALUES:
             raise SpecError(
                 f"{line()} calls {func.name()}, and what shape it gives cannot be told without values; leave it out, or "
@@ -267,7 +297,7 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             ) from error
         raise UnknownValueError(
             f"{line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
-            "leave out what depends on values (`if` and `while` on a tensor, boolean masks as an index), or "
+            "leave out what depends on values (`if` and `while` on a tensor), or "
             "estimate the part before and the part behind it",
             field="program",
         ) from error
@@ -283,17 +313,6 @@ def _answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         raise SpecError(
             f"{line()} calls {func.name()}, which cannot be answered without running: {error}", field="program"
         ) from error
-
-
-def _collected(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors among values and in their lists; schemas of operators nest no deeper than these."""
-    tensors: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        elif isinstance(value, list | tuple):
-            tensors += _collected(value)
-    return tensors
 
 
 def _exchanged(value: Any, fakes: Mapping[int, torch.Tensor]) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from torch.nn.utils import parametrizations
 
 from ....features.errors import SpecError
 from ..operation import UnknownValueError
@@ -39,6 +40,13 @@ _NEEDS_VALUES: Mapping[tuple[Any, str], str] = {
     (torch, "save"): "saves tensors, and those of an estimate hold no values; leave it out, or save outside the block",
     **{(torch.nested, name): _NO_NESTED for name in ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged")},
 }
+
+
+class _LossOfRows(NamedTuple):
+    """What `AdaptiveLogSoftmaxWithLoss` gives."""
+
+    output: torch.Tensor
+    loss: torch.Tensor
 
 
 class Event:
@@ -111,6 +119,9 @@ def runtime(n_devices: int) -> Iterator[None]:
         **dict.fromkeys(_MEMORY, _memory_in_use), "mem_get_info": lambda *_: (_memory_in_use(), _memory_in_use()),
         **{name: _refuse(reason) for name, reason in _REFUSED.items()},
     }  # fmt: skip
+    if torch.cuda.Stream is not Stream:
+        # A reset of Dynamo forgets its table of functions, and one made in the block would be of what stands in for them.
+        torch._dynamo.trace_rules.get_torch_obj_rule_map()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(torch.nn.Module, "to", to))
         stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", _give(None)))
@@ -123,10 +134,27 @@ def runtime(n_devices: int) -> Iterator[None]:
         yield
 
 
+_ALL_CLUSTERS = (
+    "AdaptiveLogSoftmaxWithLoss is taken with every cluster for every row, the most there can be; it takes less, also less "
+    "than the interval says"
+)
+
+
 @contextmanager
-def without_values() -> Iterator[None]:
-    """Functions that take what a tensor holds, or sizes that differ within one, refuse."""
+def without_values(note: Callable[[str], None]) -> Iterator[None]:
+    """Functions that take what a tensor holds, or sizes that differ within one, refuse, or take the most there can be."""
+    adaptive = torch.nn.AdaptiveLogSoftmaxWithLoss
+
+    def forward(self: Any, input_: Any, target_: Any) -> Any:
+        note(_ALL_CLUSTERS)
+        rows = self.log_prob(input_.reshape(-1, self.in_features))
+        output = rows.gather(1, target_.reshape(-1, 1)).reshape(target_.shape)
+        return _LossOfRows(output, (-output).mean())
+
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(adaptive, "forward", forward))
+        # Whether a weight has orthogonal columns already: one that does not is given them.
+        stack.enter_context(mock.patch.object(parametrizations, "_is_orthogonal", _give(False)))
         for (place, name), reason in _NEEDS_VALUES.items():
             stack.enter_context(mock.patch.object(place, name, _refuse(reason)))
         yield

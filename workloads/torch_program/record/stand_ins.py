@@ -70,9 +70,10 @@ class StandIns:
 
     def info(self, tensor: torch.Tensor, came: int = 0) -> TensorInfo:
         """What is written down of a tensor; `came` is the operation that made it where it is new."""
+        storage = self.storages.number(tensor, came)
         return TensorInfo(
             shape=tuple(map(int, tensor.shape)), strides=tuple(map(int, tensor.stride())), dtype=_dtype_name(tensor.dtype),
-            itemsize_b=tensor.dtype.itemsize, storage=self.storages.number(tensor, came),
+            itemsize_b=tensor.dtype.itemsize, storage=storage,
         )  # fmt: skip
 
     def _is_ours(self, tensor: torch.Tensor) -> bool:
@@ -109,11 +110,13 @@ class Places:
 
     Attributes:
         put: Storages that were put there, or come of what is there.
+        has_moves: Whether the program says what is on a device.
     """
 
     def __init__(self, roles: Mapping[int, str]) -> None:
         self._roles = roles
         self.put: set[int] = set()
+        self.has_moves = False
 
     def is_on_device(self, tensor: TensorInfo) -> bool:
         """Whether a tensor is there; weights are."""
@@ -122,7 +125,7 @@ class Places:
     def differ(self, target: TensorInfo, source: TensorInfo) -> bool:
         """Whether one of two tensors was put on a device and the other is not there."""
         there = {self.is_on_device(tensor) for tensor in (target, source)}
-        return len(there) == 2 and any(tensor.storage in self.put for tensor in (target, source))
+        return self.has_moves and len(there) == 2 and any(tensor.storage in self.put for tensor in (target, source))
 
 
 class Storages:

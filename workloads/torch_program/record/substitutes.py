@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FunctionType
 from typing import Any
@@ -24,6 +24,20 @@ _ONE_DEVICE = (
     "the program names several devices, and all of it is taken to be on one; give each a process of a process group"
 )
 _AS_ARRAY = (torch.Tensor.numpy, torch.Tensor.__array__)
+
+_CHECKS = frozenset({
+    torch.istft, torch.Tensor.istft, torch.cov, torch.Tensor.cov, torch.corrcoef, torch.Tensor.corrcoef,
+    functional.gaussian_nll_loss,
+})  # fmt: skip
+"""Functions that look for what is wrong with values they were given, and find nothing."""
+
+_NO_DATA = "its data is not allocated yet"
+"""What PyTorch says of a function of its own that reads the values of a fake tensor."""
+
+_SIZE_ARGUMENTS: Mapping[Any, str] = {
+    functional.one_hot: "calls one_hot, which has as many columns as the largest value says; pass num_classes=",
+}
+"""Functions that have an argument for what they else read of values."""
 
 
 class AsOnDevice(TorchFunctionMode):
@@ -54,7 +68,7 @@ class AsOnDevice(TorchFunctionMode):
                 field="program",
             )
         if not self._away:
-            return self._fused.get(func, func)(*args, **kwargs)
+            return self._called(func, args, kwargs)
         if func is torch.Tensor.pin_memory:
             return args[0]
         kwargs.pop("pin_memory", None)
@@ -71,10 +85,38 @@ class AsOnDevice(TorchFunctionMode):
             args = tuple(_here(word) for word in args)
         if device is not None:
             kwargs["device"] = _here(device)
-        result = self._fused.get(func, func)(*args, **kwargs)
+        result = self._called(func, args, kwargs)
         if self._recorder is not None and isinstance(result, torch.Tensor) and _is_away(device):
             self._recorder.place(result)
         return result
+
+    def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A function, or what takes its place; what it checks of values is taken to be right."""
+        if self._recorder is not None and func in _CHECKS:
+            self._recorder.by_values.assumed = False
+        try:
+            return self._fused.get(func, func)(*args, **kwargs)
+        except UnknownValueError as error:
+            if func not in _SIZE_ARGUMENTS:
+                raise
+            raise UnknownValueError(f"{line()} {_SIZE_ARGUMENTS[func]}", field="program") from error
+        except (IndexError, TypeError) as error:
+            number = next(filter(_is_unknown, _flat((*args, *kwargs.values()))), None)
+            if number is None:
+                raise
+            raise number.reason from error
+        except RuntimeError as error:
+            if _NO_DATA not in str(error):
+                raise
+            name = getattr(func, "__name__", str(func))
+            raise UnknownValueError(
+                f"{line()} calls {name}, which reads values of a tensor, and an estimate computes none; give it numbers "
+                "in place of the tensor, or leave it out",
+                field="program",
+            ) from error
+        finally:
+            if self._recorder is not None and func in _CHECKS:
+                self._recorder.by_values.assumed = None
 
 
 class UnknownNumber(float):
@@ -125,6 +167,19 @@ def _scalar(func: Any, args: tuple[Any, ...], *, in_optimizer: bool) -> Any:
     except UnknownValueError as error:
         value = (OptimizerNumber if in_optimizer else UnknownNumber)(error)
     return value if func is torch.Tensor.item else format(value, *args[1:])
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, UnknownNumber)
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    """Values and those of their lists."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
 
 
 def _is_away(word: Any) -> bool:

@@ -119,16 +119,86 @@ def test_the_page_names_every_architecture() -> None:
     page = (Path(__file__).parents[4] / "docs" / "models-from-configs.md").read_text()
     words = set(re.findall(r"[a-z][\w-]*", page[page.index("## Architectures") : page.index("## How far")]))
     # Parts of models of images are named as the model.
-    assert {kind for kind in KNOWN if not kind.endswith("_text")} <= words
+    assert {kind for kind in KNOWN if not kind.endswith(("_text", "_text_model"))} <= words
 
 
-REFUSED = (
-    "deberta", "gemma3n", "longt5", "minimax", "mllama", "rwkv", "swinv2", "wavlm", "xlstm",
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("rwkv", "position by position.*nearest: mamba2"), ("detr", "ResNet.*nearest: vit"),
+        ("wavlm2", "nearest: wavlm"),
+    ],
 )  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_other_architectures_are_refused_with_what_to_do(kind: str) -> None:
-    with pytest.raises(SpecError, match=r"predict model.*estimate FILE") as refused:
+def test_other_architectures_are_refused_with_why_and_what_to_do(kind: str, why: str) -> None:
+    with pytest.raises(SpecError, match=rf"{why}.*predict model.*estimate FILE") as refused:
         read_facts({"model_type": kind, "hidden_size": 64, "num_hidden_layers": 2}, "m")
     assert refused.value.field == "model_type"
+
+
+def kernels_of(name: str, step: Step) -> dict[str, dict[str, Any]]:
+    facts = read_facts(config_of(name), name)
+    listed = forward(facts.with_source(4096) if facts.encoder else facts, step, Formats.of("bf16"))
+    return {item.name: {**dict(item.spec.dims), "count": item.count} for item in listed.kernels}
+
+
+def test_linear_attention_that_decays_keeps_a_state_of_each_head() -> None:
+    """MiniMax-01 scans in 70 of 80 layers; xLSTM has gates of each position, and keeps the sum of its keys too."""
+    name, formats = "MiniMaxAI/MiniMax-Text-01-hf", Formats.of("bf16")
+    kernels = kernels_of(name, Step.prefill(1, 512))
+    scan = kernels["layers.linear_attention.sums"]
+    assert {key: scan[key] for key in ("heads", "key_heads", "key_dim", "value_dim", "count")} == {
+        "heads": 64, "key_heads": 64, "key_dim": 128, "value_dim": 128, "count": 70,
+    }  # fmt: skip
+    assert kernels["layers.attention.prefill"]["count"] == 10
+    caches = [memory(read_facts(config_of(name), name), Step.decode(1, n), formats).cache_b for n in (1000, 2000)]
+    assert caches[1] - caches[0] == 1000 * 10 * 2 * 8 * 128 * 2
+    assert 2 * caches[0] - caches[1] == pytest.approx(70 * 64 * 128 * 128 * 4, rel=0.01)
+    kernels = kernels_of("NX-AI/xLSTM-7b", Step.decode(4, 100))
+    assert kernels["layers.linear_attention.gates"]["n"] == 16
+    assert (kernels["layers.linear_attention.sums"]["key_dim"], kernels["layers.mlp.down"]["k"]) == (256, 10944)
+
+
+def test_layers_that_look_at_an_image_read_all_its_positions_once() -> None:
+    """Llama 3.2 has eight of them: keys of an image are made with the first tokens, and read by every later one."""
+    name = "meta-llama/Llama-3.2-11B-Vision"
+    starts, goes_on = (kernels_of(name, step) for step in (Step.prefill(2, 64), Step.decode(2, 64)))
+    assert starts["layers.cross_attention.key_value"]["m"] == 2 * 4 * 1601
+    assert "layers.cross_attention.key_value" not in goes_on
+    assert goes_on["layers.cross_attention.decode"]["kv_len"] == 6404
+    assert (starts["layers.cross_attention.output"]["count"], starts["layers.attention.output"]["count"]) == (8, 32)
+    config = {key: value for key, value in config_of(name).items() if key != "vision_config"}
+    with pytest.raises(SpecError, match="lacks vision_config"):
+        read_facts(config, "m")
+
+
+def test_layers_that_read_keys_of_others_keep_none() -> None:
+    """Gemma 3n has fifteen such layers of 35, each fifth of all without a window."""
+    name = "google/gemma-3n-E4B-it"
+    kernels = kernels_of(name, Step.prefill(1, 256))
+    assert (kernels["layers.attention.qkv"]["count"], kernels["layers.attention.query"]["count"]) == (20, 15)
+    assert kernels["layer_embeddings"]["cols"] == 35 * 256
+    facts, formats = read_facts(config_of(name), name), Formats.of("bf16")
+    caches = [memory(facts, Step.decode(1, length), formats).cache_b for length in (1000, 2000)]
+    assert caches[1] - caches[0] == 1000 * 4 * 2 * 2 * 256 * 2
+
+
+def test_encoders_with_gated_continuous_and_global_biases() -> None:
+    wavlm = kernels_of("microsoft/wavlm-base-plus", Step.prefill(2, 100))
+    assert wavlm["layers.attention.bias_gates"]["m"] == 2 * 12 * 100
+    assert (wavlm["layers.attention.gather_biases"]["count"], wavlm["layers.attention.biases"]["count"]) == (1, 11)
+    swin = kernels_of("microsoft/swinv2-tiny-patch4-window8-256", Step.prefill(1, 64))
+    assert swin["layers.attention.biases.up"]["m"] == 15**2
+    segformer = kernels_of("nvidia/mit-b0", Step.prefill(2, 49))
+    assert (segformer["layers.attention.merge"]["m"], segformer["layers.attention.prefill"]["kv_len"]) == (2 * 49, 49)
+    sam = read_facts(config_of("facebook/sam-vit-base"), "m")
+    ran = forward(sam, Step.prefill(1, 4096), Formats.of("bf16")).kernels
+    sizes = {
+        (item.spec["batch"], item.spec["q_len"]): item.count for item in ran if item.name.endswith("attention.prefill")
+    }
+    assert sizes == {(1, 4096): 4, (25, 196): 8}
+    local, of_blocks = (
+        kernels_of(name, Step.prefill(1, 8)) for name in ("google/long-t5-local-base", "google/long-t5-tglobal-large")
+    )
+    assert local["encoder.attention.prefill"]["window"] == 384
+    assert of_blocks["encoder.attention.prefill"]["window"] == 384 + 4096 // 16
+    assert of_blocks["encoder.attention.global_key_value"]["m"] == 4096 // 16

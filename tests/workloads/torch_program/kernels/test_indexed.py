@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from kernelcast.features.kernel import View, get_family
+from kernelcast.workloads.torch_program.kernels.kernel_use import LOOPED, SCATTERED
 from kernelcast.workloads.torch_program.kernels.table import kernels_of
 from kernelcast.workloads.torch_program.operation import Operation
 from torch.nn import functional as F  # noqa: N812 - as PyTorch's pages call it
@@ -36,3 +37,26 @@ def test_atomic_additions_and_sorts_take_gpus_longer_than_their_bytes(operations
     (ordered,) = operations(lambda: torch.sort(places))
     assert sum(use.scale for use in kernels_of(ordered, "gpu")) > 10
     assert len(kernels_of(ordered, "cpu")) == 1
+
+
+def test_searches_read_as_many_bounds_as_halving_takes_and_masks_write_places(operations: Recorded) -> None:
+    bounds, values, rows = torch.arange(1024.0), torch.ones(500), torch.ones(64, 8)
+    (search,) = operations(lambda: torch.searchsorted(bounds, values))
+    (index,) = (each for each in operations(lambda: rows[torch.rand(64) > 0.5]) if each.name == "aten.index")
+    for operation, bytes_ in ((search, 500 * (8 + 11 * 4)), (index, 2 * 64 * 32 + 64 + 2 * 8 * 64)):
+        (on_gpu,), (on_cpu,) = (kernels_of(operation, kind) for kind in ("gpu", "cpu"))
+        assert float(get_family("elementwise").bytes_moved(View.of(on_gpu.spec))) == pytest.approx(bytes_, rel=0.05)
+        assert (on_gpu.widening, on_gpu.scale) == (SCATTERED, 1.0)
+        # A CPU goes through both number by number.
+        assert on_cpu.spec == on_gpu.spec
+        assert on_cpu.widening == LOOPED
+        assert on_cpu.scale > 5
+
+
+def test_what_a_cpu_loops_over_takes_longer_in_both_passes(operations: Recorded) -> None:
+    x = torch.ones(2, 4, 16, 16, requires_grad=True)
+    ran = operations(lambda: F.interpolate(x, scale_factor=2, mode="bicubic").sum().backward())
+    for name in ("aten.upsample_bicubic2d", "aten.upsample_bicubic2d_backward"):
+        (operation,) = (each for each in ran if each.name == name)
+        scales = [kernels_of(operation, kind)[0].scale for kind in ("gpu", "cpu")]
+        assert scales == [1.0, 88.0]
