@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from ....datasets.records.compiled_code import TritonModule
 from ....datasets.records.mlir_modules import (
@@ -60,6 +61,8 @@ class MeasuredPrograms:
         log_latency: ln of seconds, shape `(n, n_settings)`, NaN where nothing was measured.
         weight: How much each counts, likewise.
         characteristics: Further columns by name, likewise.
+        here: Whether each was measured on the device, or its times are carried over from another one, shape `(n,)`.
+        carried: What was taken off the logarithms of times measured elsewhere, 0 here, shape `(n, n_settings)`.
     """
 
     device: str
@@ -72,6 +75,8 @@ class MeasuredPrograms:
     log_latency: Floats
     weight: Floats
     characteristics: Mapping[str, Floats]
+    here: npt.NDArray[np.bool_]
+    carried: Floats
 
     def __len__(self) -> int:
         return len(self.names)
@@ -86,7 +91,8 @@ class MeasuredPrograms:
         return MeasuredPrograms(
             self.device, self.programs.take(rows), chosen(self.names), chosen(self.sources), chosen(self.dialects),
             chosen(self.texts), self.settings, self.log_latency[rows], self.weight[rows],
-            {name: column[rows] for name, column in self.characteristics.items()},
+            {name: column[rows] for name, column in self.characteristics.items()}, self.here[rows],
+            self.carried[rows],
         )  # fmt: skip
 
 
@@ -201,6 +207,8 @@ def measured_programs(
         log_latency,
         weight,
         characteristics,
+        np.ones(len(understood), dtype=np.bool_),
+        np.zeros(shape),
     ), refusals
 
 

@@ -25,7 +25,9 @@ from .analytic_base import BASE, AnalyticBase, fit_characteristic, fit_trees, tr
 from .measured_programs import MeasuredPrograms, measured_programs, read_modules
 from .network_training import Schedule, TrainedNetwork, answers, train_network
 from .networks import NETWORKS
-from .program_model import SCALE, TREES, Characteristic, ProgramDomain, ProgramModel, blended, save_models
+from .other_devices import with_other_devices
+from .program_domain import ProgramDomain
+from .program_model import SCALE, TREES, Characteristic, ProgramModel, blended, save_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,9 @@ def out_of_fold(measured: MeasuredPrograms, config: TrainingConfig, progress: Pr
 def train_programs(
     measured: MeasuredPrograms, config: TrainingConfig | None = None, progress: Progress = no_progress
 ) -> ProgramModel:
-    """A model of the programs measured on one device."""
+    """A model of the programs on one device; its errors are those of programs measured there."""
     config = config or TrainingConfig()
+    here = measured.take(measured.here)
     held_out = out_of_fold(measured, config, progress)
     weights = blend_weights(held_out.answers, measured.log_latency, measured.weight)
     answer = blended(held_out.answers, weights)
@@ -116,20 +119,24 @@ def train_programs(
     graphs = {TREES: tree_graph(_fit_trees(measured, base, config, config.folds), inputs.shape[1])}
     graphs |= _network_graphs(held_out, weights)
     progress("intervals", config.folds, config.folds)
-    scores, graphs[SCALE] = _calibrated(measured, inputs, answer, config.seed)
+    scores, elsewhere, graphs[SCALE] = _calibrated(measured, inputs, answer, config.seed)
     return ProgramModel(
         device=measured.device,
         settings=measured.settings,
-        usual=_usual(measured),
+        usual=_usual(here),
         base=base,
         graphs=graphs,
         weights=weights,
         scores=scores,
+        elsewhere=elsewhere,
         domain=ProgramDomain.fit(measured.programs.totals, measured.programs.op_codes[:, 0], config.seed),
         characteristics=_characteristics(measured, inputs, config),
-        n_programs=len(set(measured.names)),
-        n_rows=int((~np.isnan(measured.log_latency)).sum()),
-        metrics={name: errors_of(column, measured) for name, column in {**held_out.answers, "blend": answer}.items()},
+        n_programs=len(set(here.names)),
+        n_rows=int((~np.isnan(here.log_latency)).sum()),
+        metrics={
+            name: errors_of(column[measured.here], here)
+            for name, column in {**held_out.answers, "blend": answer}.items()
+        },
     )
 
 
@@ -159,14 +166,24 @@ def _tree_answers(boosters: Sequence[Any], measured: MeasuredPrograms, base: Ana
     return answers
 
 
-def _calibrated(measured: MeasuredPrograms, x: Any, answer: Floats, seed: int) -> tuple[dict[str, Scores], bytes]:
-    """Scores by compiler, and the graph of error sizes."""
+def _calibrated(
+    measured: MeasuredPrograms, x: Any, answer: Floats, seed: int
+) -> tuple[dict[str, Scores], dict[str, Scores], bytes]:
+    """Scores by compiler, those on other devices, and the graph of error sizes."""
     errors = (measured.log_latency - answer).ravel()
     halves = np.repeat(folds_of(measured.names, 2, seed + 1), len(measured.settings))
     known = np.flatnonzero(~np.isnan(errors))
     sizes, graph = held_out_error_sizes(x, errors, halves, known, known, seed)
     compiler, scores = _compiler_of_rows(measured)[known], errors[known] / sizes
-    return {name: Scores.of(scores[compiler == name]) for name in np.unique(compiler).tolist()}, graph
+    away = np.repeat(~measured.here, len(measured.settings))[known]
+    # How much faster or slower than on paper a device is stays unknown until something was measured there.
+    factor = measured.carried.ravel()[known] / sizes
+    elsewhere = {
+        name: Scores.of(np.concatenate([scores[rows] + factor[rows], scores[rows] - factor[rows]]))
+        for name in np.unique(compiler).tolist()
+        if (rows := away & (compiler == name)).sum() >= _LEAST_ROWS
+    }
+    return {name: Scores.of(scores[compiler == name]) for name in np.unique(compiler).tolist()}, elsewhere, graph
 
 
 def _compiler_of_rows(measured: MeasuredPrograms) -> Any:
@@ -278,7 +295,7 @@ def train_modules(
     """
     texts, runs = read_modules(paths)
     known = devices or catalogue()
-    models: dict[str, ProgramModel] = {}
+    by_device: dict[str, MeasuredPrograms] = {}
     left_out: list[str] = []
     for name in sorted({run.device for run in runs if run.status == "ok"}):
         measured, refusals = measured_programs(
@@ -289,9 +306,14 @@ def train_modules(
         if len(set(measured.names)) < LEAST_PROGRAMS:
             left_out.append(f"{name}: {len(set(measured.names))} programs; a model takes {LEAST_PROGRAMS}")
             continue
-        models[name] = train_programs(measured, config, progress)
-    if not models:
+        by_device[name] = measured
+    if not by_device:
         raise SpecError(f"no device has {LEAST_PROGRAMS} measured programs, the least to learn from", field="data")
+    models: dict[str, ProgramModel] = {}
+    for name, measured in by_device.items():
+        kind = known.get(name).kind
+        others = [other for there, other in by_device.items() if there != name and known.get(there).kind == kind]
+        models[name] = train_programs(with_other_devices(measured, others), config, progress)
     save_models(models, facts_of(runs), out)
     return _report(models, left_out)
 
