@@ -122,8 +122,7 @@ def _measured(n: int = 160, *, noise: float = 0.02, seed: int = 0) -> MeasuredPr
     return MeasuredPrograms(
         CPU, to_ragged_batch([extract(program, device) for program in programs]),
         tuple(f"made/up-{i // 2}#{i % 2}" for i in range(n)), ("generated",) * n, dialects, ("",) * n, SETTINGS, log_latency,
-        np.ones_like(log_latency), characteristics, np.ones(n, dtype=np.bool_),
-        np.zeros_like(log_latency),
+        np.ones_like(log_latency), characteristics,
     )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ....datasets.records.compiled_code import TritonModule
 from ....datasets.records.mlir_modules import (
@@ -61,8 +60,6 @@ class MeasuredPrograms:
         log_latency: ln of seconds, shape `(n, n_settings)`, NaN where nothing was measured.
         weight: How much each counts, likewise.
         characteristics: Further columns by name, likewise.
-        here: Whether each was measured on the device, or its times are carried over from another one, shape `(n,)`.
-        carried: What was taken off the logarithms of times measured elsewhere, 0 here, shape `(n, n_settings)`.
     """
 
     device: str
@@ -75,8 +72,6 @@ class MeasuredPrograms:
     log_latency: Floats
     weight: Floats
     characteristics: Mapping[str, Floats]
-    here: npt.NDArray[np.bool_]
-    carried: Floats
 
     def __len__(self) -> int:
         return len(self.names)
@@ -91,8 +86,7 @@ class MeasuredPrograms:
         return MeasuredPrograms(
             self.device, self.programs.take(rows), chosen(self.names), chosen(self.sources), chosen(self.dialects),
             chosen(self.texts), self.settings, self.log_latency[rows], self.weight[rows],
-            {name: column[rows] for name, column in self.characteristics.items()}, self.here[rows],
-            self.carried[rows],
+            {name: column[rows] for name, column in self.characteristics.items()},
         )  # fmt: skip
 
 
@@ -207,8 +201,6 @@ def measured_programs(
         log_latency,
         weight,
         characteristics,
-        np.ones(len(understood), dtype=np.bool_),
-        np.zeros(shape),
     ), refusals
 
 

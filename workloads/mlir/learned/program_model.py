@@ -150,6 +150,9 @@ was measured, was 11 µs in place of 15.9 ms (IREE, one core of a Zen 4), 1,400 
 _SPLIT_BY = ("group network", "transformer")
 """Networks that say how a program's time is spread over its groups, the preferred first."""
 
+_AT_ONCE = 32
+"""Programs answered together: attention of the transformer takes memory by the square of their groups."""
+
 _LOG_ERROR_OUTSIDE = 0.1
 """What every doubling of an interval outside the domain adds to its half-width in logarithms: errors learned inside
 say little."""
@@ -216,6 +219,29 @@ class ProgramEngine:
         """The answer for a program in one of the model's settings; `elsewhere`: its numbers are of another device."""
         column = self.model.settings.index(setting)
         batch = to_ragged_batch([program])
+        answers, rows, seconds = self._members(batch)
+        value = float(np.exp(blended(answers, self.model.weights)[0, column]))
+        excess, why = self.model.domain.excess(program)
+        scale = float(self._sizes(rows[column : column + 1])[0])
+        scores = (self.model.elsewhere if elsewhere else self.model.scores)[setting[0]]
+        interval = _interval(value, scores, scale, coverage, widening(excess))
+        parts = (self.model.base.of(batch).parts if seconds is None else seconds)[:, column]
+        group_s, call_s = _split(value, parts, float(self.model.base.of(batch).whole[0, column]))
+        further = self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
+        return ProgramAnswer(interval, group_s, call_s, excess, why, further)
+
+    def of_batch(self, programs: RaggedBatch) -> tuple[Floats, Floats]:
+        """Logarithms of seconds, and sizes of their errors, of programs in every setting; shape `(n, n_settings)` each."""
+        values, sizes = [], []
+        for start in range(0, len(programs), _AT_ONCE):
+            some = programs.take(np.arange(start, min(start + _AT_ONCE, len(programs))))
+            answers, rows, _ = self._members(some)
+            values.append(blended(answers, self.model.weights))
+            sizes.append(self._sizes(rows).reshape(values[-1].shape))
+        return np.concatenate(values), np.concatenate(sizes)
+
+    def _members(self, batch: RaggedBatch) -> tuple[dict[str, Floats], Any, Floats | None]:
+        """Every member's logarithms of seconds, the rows that trees read, and seconds of groups where a network says them."""
         log_base = self.model.base.log_latency(batch)
         rows = tree_inputs(batch, self.model.base)
         answers: dict[str, Floats] = {BASE: log_base}
@@ -227,19 +253,14 @@ class ProgramEngine:
                 log_latency, parts = session.run(None, feed(name, batch))
                 answers[name] = log_latency.astype(np.float64)
                 if name == self._split:
-                    seconds = parts[:, column].astype(np.float64)
-        value = float(np.exp(blended(answers, self.model.weights)[0, column]))
-        excess, why = self.model.domain.excess(program)
-        scale = 1.0
-        if SCALE in self._sessions:
-            scale = float(scale_of(self._sessions[SCALE].run(None, {"x": rows[column : column + 1]})[0][:, 0])[0])
-        scores = (self.model.elsewhere if elsewhere else self.model.scores)[setting[0]]
-        interval = _interval(value, scores, scale, coverage, widening(excess))
-        if seconds is None:
-            seconds = self.model.base.of(batch).parts[:, column]
-        group_s, call_s = _split(value, seconds, float(self.model.base.of(batch).whole[0, column]))
-        further = self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
-        return ProgramAnswer(interval, group_s, call_s, excess, why, further)
+                    seconds = parts.astype(np.float64)
+        return answers, rows, seconds
+
+    def _sizes(self, rows: Any) -> Floats:
+        """Sizes of errors by rows of `tree_inputs`, shape `(n,)`."""
+        if SCALE not in self._sessions:
+            return np.ones(len(rows))
+        return scale_of(self._sessions[SCALE].run(None, {"x": rows})[0][:, 0])
 
     def _further(self, row: Any, compiler: str, coverage: float, factor: float) -> dict[str, Interval]:
         further = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,16 +89,6 @@ class RaggedBatch:
             number[self.sources[group_rows]], self.terms[group_rows], self.shapes[group_rows], self.passed_s[rows],
             self.ops[distinct], self.op_codes[distinct], op_row, op_group,
         )  # fmt: skip
-
-
-def joined(first: RaggedBatch, second: RaggedBatch) -> RaggedBatch:
-    """The programs of both, those of `first` first."""
-    n_groups, moved = len(first.group_program), {"group_program": len(first), "sources": len(first.group_program)}
-    moved |= {"op_row": len(first.ops), "op_group": n_groups}
-    return RaggedBatch(**{
-        field.name: np.concatenate([getattr(first, field.name), getattr(second, field.name) + moved.get(field.name, 0)])
-        for field in fields(RaggedBatch)
-    })  # fmt: skip
 
 
 def to_ragged_batch(programs: Sequence[Vectors]) -> RaggedBatch:

@@ -25,9 +25,8 @@ from .analytic_base import BASE, AnalyticBase, fit_characteristic, fit_trees, tr
 from .measured_programs import MeasuredPrograms, measured_programs, read_modules
 from .network_training import Schedule, TrainedNetwork, answers, train_network
 from .networks import NETWORKS
-from .other_devices import with_other_devices
 from .program_domain import ProgramDomain
-from .program_model import SCALE, TREES, Characteristic, ProgramModel, blended, save_models
+from .program_model import SCALE, TREES, Characteristic, ProgramEngine, ProgramModel, blended, save_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +106,8 @@ def out_of_fold(measured: MeasuredPrograms, config: TrainingConfig, progress: Pr
 def train_programs(
     measured: MeasuredPrograms, config: TrainingConfig | None = None, progress: Progress = no_progress
 ) -> ProgramModel:
-    """A model of the programs on one device; its errors are those of programs measured there."""
+    """A model of the programs measured on one device."""
     config = config or TrainingConfig()
-    here = measured.take(measured.here)
     held_out = out_of_fold(measured, config, progress)
     weights = blend_weights(held_out.answers, measured.log_latency, measured.weight)
     answer = blended(held_out.answers, weights)
@@ -119,24 +117,20 @@ def train_programs(
     graphs = {TREES: tree_graph(_fit_trees(measured, base, config, config.folds), inputs.shape[1])}
     graphs |= _network_graphs(held_out, weights)
     progress("intervals", config.folds, config.folds)
-    scores, elsewhere, graphs[SCALE] = _calibrated(measured, inputs, answer, config.seed)
+    scores, graphs[SCALE] = _calibrated(measured, inputs, answer, config.seed)
     return ProgramModel(
         device=measured.device,
         settings=measured.settings,
-        usual=_usual(here),
+        usual=_usual(measured),
         base=base,
         graphs=graphs,
         weights=weights,
         scores=scores,
-        elsewhere=elsewhere,
         domain=ProgramDomain.fit(measured.programs.totals, measured.programs.op_codes[:, 0], config.seed),
         characteristics=_characteristics(measured, inputs, config),
-        n_programs=len(set(here.names)),
-        n_rows=int((~np.isnan(here.log_latency)).sum()),
-        metrics={
-            name: errors_of(column[measured.here], here)
-            for name, column in {**held_out.answers, "blend": answer}.items()
-        },
+        n_programs=len(set(measured.names)),
+        n_rows=int((~np.isnan(measured.log_latency)).sum()),
+        metrics={name: errors_of(column, measured) for name, column in {**held_out.answers, "blend": answer}.items()},
     )
 
 
@@ -166,24 +160,14 @@ def _tree_answers(boosters: Sequence[Any], measured: MeasuredPrograms, base: Ana
     return answers
 
 
-def _calibrated(
-    measured: MeasuredPrograms, x: Any, answer: Floats, seed: int
-) -> tuple[dict[str, Scores], dict[str, Scores], bytes]:
-    """Scores by compiler, those on other devices, and the graph of error sizes."""
+def _calibrated(measured: MeasuredPrograms, x: Any, answer: Floats, seed: int) -> tuple[dict[str, Scores], bytes]:
+    """Scores by compiler, and the graph of error sizes."""
     errors = (measured.log_latency - answer).ravel()
     halves = np.repeat(folds_of(measured.names, 2, seed + 1), len(measured.settings))
     known = np.flatnonzero(~np.isnan(errors))
     sizes, graph = held_out_error_sizes(x, errors, halves, known, known, seed)
     compiler, scores = _compiler_of_rows(measured)[known], errors[known] / sizes
-    away = np.repeat(~measured.here, len(measured.settings))[known]
-    # How much faster or slower than on paper a device is stays unknown until something was measured there.
-    factor = measured.carried.ravel()[known] / sizes
-    elsewhere = {
-        name: Scores.of(np.concatenate([scores[rows] + factor[rows], scores[rows] - factor[rows]]))
-        for name in np.unique(compiler).tolist()
-        if (rows := away & (compiler == name)).sum() >= _LEAST_ROWS
-    }
-    return {name: Scores.of(scores[compiler == name]) for name in np.unique(compiler).tolist()}, elsewhere, graph
+    return {name: Scores.of(scores[compiler == name]) for name in np.unique(compiler).tolist()}, graph
 
 
 def _compiler_of_rows(measured: MeasuredPrograms) -> Any:
@@ -295,6 +279,7 @@ def train_modules(
     """
     texts, runs = read_modules(paths)
     known = devices or catalogue()
+    models: dict[str, ProgramModel] = {}
     by_device: dict[str, MeasuredPrograms] = {}
     left_out: list[str] = []
     for name in sorted({run.device for run in runs if run.status == "ok"}):
@@ -307,15 +292,38 @@ def train_modules(
             left_out.append(f"{name}: {len(set(measured.names))} programs; a model takes {LEAST_PROGRAMS}")
             continue
         by_device[name] = measured
-    if not by_device:
+        models[name] = train_programs(measured, config, progress)
+    if not models:
         raise SpecError(f"no device has {LEAST_PROGRAMS} measured programs, the least to learn from", field="data")
-    models: dict[str, ProgramModel] = {}
-    for name, measured in by_device.items():
+    for name, model in models.items():
         kind = known.get(name).kind
-        others = [other for there, other in by_device.items() if there != name and known.get(there).kind == kind]
-        models[name] = train_programs(with_other_devices(measured, others), config, progress)
+        others = [item for there, item in by_device.items() if there != name and known.get(there).kind == kind]
+        models[name] = replace(model, elsewhere=scores_elsewhere(model, others))
     save_models(models, facts_of(runs), out)
     return _report(models, left_out)
+
+
+def scores_elsewhere(model: ProgramModel, others: Sequence[MeasuredPrograms]) -> dict[str, Scores]:
+    """Scores by compiler of a model's answers for other devices of its kind, given what these can do; empty without any.
+
+    A factor that all programs of a device share stays unknown until something was measured there. The next device may be as much
+    faster than the model says as these were slower: their factor, the median of the errors, is taken both ways.
+    """
+    engine = ProgramEngine(model)
+    scores: dict[str, list[Floats]] = {}
+    for other in others:
+        settings = [setting for setting in model.settings if setting in other.settings]
+        log_latency, sizes = engine.of_batch(other.programs)
+        for compiler, threads in settings:
+            here, there = model.settings.index((compiler, threads)), other.settings.index((compiler, threads))
+            errors = other.log_latency[:, there] - log_latency[:, here]
+            known = ~np.isnan(errors)
+            if known.sum() < _LEAST_ROWS:
+                continue
+            errors, size = errors[known], sizes[known, here]
+            factor = np.median(errors)
+            scores.setdefault(compiler, []).extend([errors / size, (errors - 2.0 * factor) / size])
+    return {compiler: Scores.of(np.concatenate(parts)) for compiler, parts in scores.items()}
 
 
 def facts_of(runs: Sequence[ModuleRun]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Times of programs that were measured on another device."""
+"""Answers for devices on which no program was measured."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernelcast.features.device import catalogue
 from kernelcast.features.mlir.program import Program
+from kernelcast.features.mlir.vectors.program_vector import extract
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.workloads.mlir.learned.measured_programs import MeasuredPrograms
-from kernelcast.workloads.mlir.learned.network_training import Schedule
-from kernelcast.workloads.mlir.learned.other_devices import LEAST_SHARED, with_other_devices
 from kernelcast.workloads.mlir.learned.program_model import ProgramEngine, ProgramModel, load_models, save_models
-from kernelcast.workloads.mlir.learned.training import TrainingConfig, train_programs
+from kernelcast.workloads.mlir.learned.ragged_batch import to_ragged_batch
+from kernelcast.workloads.mlir.learned.training import scores_elsewhere
 from kernelcast.workloads.mlir.predictor import ModulePredictor
 
 FACTOR = 1.7
-QUICK = TrainingConfig(folds=2, networks={"group network": Schedule(epochs=2)}, tree_rounds=40)
 
 
 @pytest.fixture
 def other(measured: MeasuredPrograms) -> MeasuredPrograms:
-    """The programs on a device that takes longer, two of its settings the other way round and one missing."""
-    swapped = measured.log_latency[:, [2, 0, 1]] + np.log(FACTOR)
-    return replace(
-        measured, device="other", texts=measured.names, settings=tuple(measured.settings[i] for i in (2, 0, 1)),
-        log_latency=swapped, weight=np.ones_like(swapped), characteristics={},
-    )  # fmt: skip
+    """The programs on a device that takes longer, with two of the settings, the other way round."""
+    slower = measured.log_latency[:, [2, 0]] + np.log(FACTOR)
+    return replace(measured, device="other", settings=(("xla", 1), ("iree", 1)), log_latency=slower, characteristics={})
 
 
-def test_times_are_carried_over_by_what_was_measured_on_both(
-    measured: MeasuredPrograms, other: MeasuredPrograms
-) -> None:
-    few = replace(measured, texts=measured.names).take(np.arange(60))
-    both = with_other_devices(few, [other])
-    assert (len(both), both.here.sum(), both.device) == (60 + len(other), 60, few.device)
-    assert both.here[:60].all()
-    assert np.isnan(both.log_latency[60:, 3]).all()
-    carried = both.log_latency[60:, :3] - measured.log_latency[:, :3]
-    known = ~np.isnan(measured.log_latency[:, :3])
-    assert np.isnan(carried[~known]).all()
-    assert carried[known] == pytest.approx(0.0, abs=0.05)
-    assert all(np.isnan(column[60:]).all() for column in both.characteristics.values())
-    assert both.programs.take(np.arange(60, 160)).groups == pytest.approx(measured.programs.take(np.arange(100)).groups)
+def test_the_factor_between_devices_is_taken_both_ways(trained: ProgramModel, other: MeasuredPrograms) -> None:
+    scores = scores_elsewhere(trained, [other])
+    assert set(scores) == {"iree", "xla"}
+    log_latency, sizes = ProgramEngine(trained).of_batch(other.programs)
+    for compiler, item in scores.items():
+        here, there = trained.settings.index((compiler, 1)), other.settings.index((compiler, 1))
+        low, high = np.multiply.outer(item.bounds(0.9), sizes[:, here])
+        for factor in (FACTOR, 1 / FACTOR):
+            times = other.log_latency[:, there] + np.log(factor / FACTOR)
+            known = ~np.isnan(times)
+            inside = (log_latency[:, here] + low <= times) & (times <= log_latency[:, here] + high)
+            assert np.mean(inside[known]) >= 0.85
 
 
-def test_too_few_programs_on_both_carry_nothing_over(measured: MeasuredPrograms, other: MeasuredPrograms) -> None:
-    few = replace(measured, texts=measured.names).take(np.arange(60))
-    assert with_other_devices(few, [other.take(np.arange(LEAST_SHARED - 1))]) is few
-    assert with_other_devices(few, [replace(other, texts=("",) * len(other))]) is few
-    assert with_other_devices(few, []) is few
+def test_too_few_rows_of_other_devices_say_nothing(trained: ProgramModel, other: MeasuredPrograms) -> None:
+    assert scores_elsewhere(trained, []) == {}
+    assert scores_elsewhere(trained, [other.take(np.arange(39))]) == {}
+
+
+def test_many_programs_are_answered_as_one_by_one(trained: ProgramModel, program: Program) -> None:
+    vectors = extract(program, catalogue().get(trained.device))
+    engine = ProgramEngine(trained)
+    values, _ = engine.of_batch(to_ragged_batch([vectors] * 40))
+    alone = [engine.answer(vectors, setting, 0.9).latency_s.value for setting in trained.settings]
+    assert np.exp(values) == pytest.approx(np.tile(alone, (40, 1)), rel=2e-3)
 
 
 @pytest.fixture
@@ -99,16 +100,9 @@ def test_a_model_that_no_other_cpu_has_judged_answers_for_its_own_device_alone(
 
 
 def test_what_other_devices_said_of_errors_is_stored(
-    measured: MeasuredPrograms, other: MeasuredPrograms, tmp_path: Path
+    trained: ProgramModel, other: MeasuredPrograms, tmp_path: Path
 ) -> None:
-    few = replace(measured, texts=measured.names).take(np.arange(60))
-    model = train_programs(with_other_devices(few, [other]), QUICK)
-    assert set(model.elsewhere) == {"iree", "xla"}
-    assert model.n_rows == int((~np.isnan(few.log_latency)).sum())
-    assert model.metrics["blend"]["all"]["n"] == model.n_rows
-    low, high = model.elsewhere["xla"].bounds(0.9)
-    here = model.scores["xla"].bounds(0.9)
-    assert low < here[0] < here[1] < high
+    model = replace(trained, elsewhere=scores_elsewhere(trained, [other]))
     save_models({model.device: model}, {"rows": 1}, tmp_path / "model")
     (again,) = load_models(tmp_path / "model").values()
-    assert again.elsewhere["xla"].bounds(0.9) == pytest.approx((low, high), abs=1e-5)
+    assert again.elsewhere["xla"].bounds(0.9) == pytest.approx(model.elsewhere["xla"].bounds(0.9), abs=1e-5)
