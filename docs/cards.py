@@ -243,10 +243,10 @@ def _only_its_blocks(table: pa.Table) -> pa.Table:
 MODULES = """
 Whole MLIR modules, compiled and run by IREE (llvm-cpu) and by XLA on two cores of virtual machines, an AMD EPYC 9005 (Zen 5)
 and a 7003 (Zen 3). {modules} distinct modules of {programs} programs have a latency: blocks of models, losses and their
-gradients written in JAX ({jax}), exported from PyTorch through torch-mlir ({torch}), drawn graphs ({generated}), texts after
-descriptions of operations, kernels and networks ({described}; Zen 3), and products and convolutions as IREE sets them up
-({tiles}; Zen 5). By dialect: {dialects}. A program is a structure in several sizes; splits are by program. Operands are
-seeded random numbers in place before the call; results are allocated by the call, as callers see it, but of those in tiles.
+gradients written in JAX ({jax}), exported from PyTorch through torch-mlir ({torch}), drawn graphs ({generated}), and texts
+after public descriptions of operations, kernels and networks ({described}; Zen 3 alone). By dialect: {dialects}. A program is
+a structure in several sizes; splits are by program. Operands are seeded random numbers in place before the call; results are
+allocated by the call, as callers see it.
 """
 
 MODULE_GAPS = (

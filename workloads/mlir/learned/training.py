@@ -306,8 +306,8 @@ def train_modules(
 def scores_elsewhere(model: ProgramModel, others: Sequence[MeasuredPrograms]) -> dict[str, Scores]:
     """Scores by compiler of a model's answers for other devices of its kind, given what these can do; empty without any.
 
-    A factor that all programs of a device share stays unknown until something was measured there. The next device may be as much
-    faster than the model says as these were slower: their factor, the median of the errors, is taken both ways.
+    A factor that all programs of a device share stays unknown until something was measured there. The next device may be as
+    much faster than the model says as these were slower: their factor, the median of the errors, is taken both ways.
     """
     engine = ProgramEngine(model)
     scores: dict[str, list[Floats]] = {}
