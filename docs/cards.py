@@ -241,16 +241,16 @@ def _only_its_blocks(table: pa.Table) -> pa.Table:
 
 
 MODULES = """
-Whole MLIR modules, compiled and run on two cores of an AMD EPYC 9005 (Zen 5) virtual machine by IREE (llvm-cpu) and by XLA,
-on one thread and on two. {modules} distinct modules of {programs} programs have a latency: blocks of models, losses and their
-gradients written in JAX ({jax}), blocks exported from PyTorch through torch-mlir ({torch}), and graphs of fused
-element-by-element, reduction and contraction operations that were drawn at random ({generated}). By dialect: {dialects}. A
-program is a structure; each comes in several sizes, and splits are by program. Operands are seeded random numbers, in place
-before the call; results are allocated by the call, as callers see it.
+Whole MLIR modules, compiled and run by IREE (llvm-cpu) and by XLA on two cores of virtual machines, an AMD EPYC 9005 (Zen 5)
+and a 7003 (Zen 3). {modules} distinct modules of {programs} programs have a latency: blocks of models, losses and their
+gradients written in JAX ({jax}), exported from PyTorch through torch-mlir ({torch}), drawn graphs ({generated}), and texts
+after public descriptions of operations, kernels and networks ({described}; Zen 3 alone). By dialect: {dialects}. A program is
+a structure in several sizes; splits are by program. Operands are seeded random numbers in place before the call; results are
+allocated by the call, as callers see it.
 """
 
 MODULE_GAPS = (
-    "One machine, a virtual one with neighbours, whose other core was busy while these rows were measured on one thread.",
+    "Virtual machines with neighbours, the other core busy while rows were measured on one thread; half of Zen 3's are noisy.",
     "Rows on two threads are noisier: a runtime's own threads preempt each other, and both cores were wanted by others.",
     "No power or energy: the machine shows no sensor.",
     "One version each of IREE and XLA, with default flags; IREE without data tiling.",
@@ -280,7 +280,7 @@ def module_card() -> str:
     for compiler, threads in sorted({(run.compiler, run.threads or 0) for run in runs}):
         chosen = pc.and_(pc.equal(table["compiler"], compiler), pc.equal(pc.fill_null(table["threads"], 0), threads))
         tables[f"{compiler}, {threads} thread{'s' if threads > 1 else ''}"] = table.filter(chosen)
-    return dataset_card("MLIR modules on two Zen 5 cores", tables, what=what, licence=LICENCE, gaps=MODULE_GAPS)
+    return dataset_card("MLIR modules on two virtual machines", tables, what=what, licence=LICENCE, gaps=MODULE_GAPS)
 
 
 PAIRS = """

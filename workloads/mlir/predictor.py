@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
+from math import log
 from pathlib import Path
 from types import MappingProxyType
 
@@ -98,19 +99,42 @@ class ModulePredictor:
             )
         on = _placed(self.devices.get(device), threads)
         # A program without a kernel is nothing but its call, which no network was shown.
-        engine = self._engines.get(on.device.name) if program.groups else None
+        engine = self._engine_for(on.device) if program.groups else None
         setting, setting_notes = _setting(engine, program, on, compiler, threads) if program.groups else (None, ())
         if engine is None or setting is None:
             composed = compose_program(self._kernels, program, on, coverage=coverage)
             return assembled(program, on, composed, compiler=compiler, method=COMPOSITION,
                              notes=(*setting_notes, *composed.notes), coverage=coverage)  # fmt: skip
         on = hardware(on.device, setting[1])
-        answer = engine.answer(extract(program, on.device), setting, coverage)
+        elsewhere = engine.model.device != on.device.name
+        answer = engine.answer(extract(program, on.device), setting, coverage, elsewhere=elsewhere)
         spread = learned(program, on, answer)
+        method, characteristics = f"{LEARNED}: {engine.method}", answer.characteristics
+        if elsewhere:
+            spread, characteristics = replace(spread, in_domain=False), {}
+            method = f"{LEARNED} of {engine.model.device}: {engine.method}"
         return assembled(
-            program, on, spread, compiler=setting[0], method=f"{LEARNED}: {engine.method}",
-            notes=(*setting_notes, *spread.notes), coverage=coverage, characteristics=answer.characteristics,
+            program, on, spread, compiler=setting[0], method=method,
+            notes=(*setting_notes, *spread.notes), coverage=coverage, characteristics=characteristics,
         )  # fmt: skip
+
+    def _engine_for(self, device: Device) -> ProgramEngine | None:
+        """The engine of a device; on a CPU without one that of the CPU whose cores compute nearest to its, where programs of
+        other CPUs have shown how far such an answer is off.
+        """
+        if device.name in self._engines or device.kind != "cpu":
+            return self._engines.get(device.name)
+        others = [engine for engine in self._engines.values() if engine.model.elsewhere]
+        cpus = [(self.devices.get(engine.model.device), engine) for engine in others]
+        apart = {
+            other.name: abs(log(_core_flops_per_s(other) / _core_flops_per_s(device)))
+            for other, _ in cpus if other.kind == "cpu"
+        }  # fmt: skip
+        return self._engines[min(apart, key=lambda name: (apart[name], name))] if apart else None
+
+
+def _core_flops_per_s(device: Device) -> float:
+    return device.peak_flops_per_s("fp32", "vector")[0] / device.required("compute_units")
 
 
 def _setting(
@@ -122,25 +146,35 @@ def _setting(
         note = f"no program was measured on {device}; its kernels are added up"
         return None, (f"{note}, as libraries run them" if compiler else note,)
     model, dialect = engine.model, _main_dialect(program)
+    elsewhere = model.device != device
+    away = (
+        f"no program was measured on {device}: the answer is of the model for {model.device}, whose cores are nearest, with "
+        f"what {device} can do, and its interval is as wide as such answers are off"
+    )
     chosen = compiler or model.usual.get(dialect, model.compilers[0])
-    if chosen not in model.compilers:
-        measured = listed(model.compilers)
+    compilers = tuple(name for name in model.compilers if not elsewhere or name in model.elsewhere)
+    if chosen not in compilers:
+        measured = listed(compilers)
         return None, (
-            f"no program was measured with {chosen} on {device}, only with {measured}; its kernels are added up",
+            f"no program was measured with {chosen} on {model.device}, only with {measured}; its kernels are added up",
         )
     counts = sorted(number for name, number in model.settings if name == chosen)
     # More threads than there are cores run as that many.
     wanted = min(on.threads or 1, int(on.device.required("compute_units"))) if on.is_cpu else counts[-1]
-    if threads is None and wanted not in counts:
+    if threads is None and wanted not in counts and not elsewhere:
         wanted = counts[-1]
     if wanted not in counts:
         measured = listed(map(str, counts))
         return None, (
-            f"programs were measured with {measured} threads on {device}, not {wanted}; its kernels are added up",
+            f"programs were measured with {measured} threads on {model.device}, not {wanted}; its kernels are added up",
         )
+    notes = (away,) if elsewhere else ()
     if compiler:
-        return (chosen, wanted), ()
-    return (chosen, wanted), (f"no compiler given: {chosen}, which {dialect} was mostly measured with",)
+        return (chosen, wanted), notes
+    return (chosen, wanted), (
+        *notes,
+        f"no compiler given: {chosen}, which {dialect} was mostly measured with",
+    )
 
 
 def _main_dialect(program: Program) -> str:

@@ -14,127 +14,15 @@ from typing import Any
 import numpy as np
 
 from ....features.batch.cases import Floats
-from ....features.mlir.vectors.op_columns import CODE_SIZES
-from ....features.mlir.vectors.program_vector import TOTAL_NUMBERS, Vectors, schema_hash
+from ....features.mlir.vectors.program_vector import Vectors, schema_hash
 from ....models.engine.runtime import onnx_sessions
 from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, finite, numbers, read_graph, reading
 from ....models.family_model.intervals import Scores, scale_of, scores_from_json, scores_to_json
 from ....models.predict.prediction import Interval
 from .analytic_base import BASE, AnalyticBase, classes_of, tree_inputs
 from .networks import NETWORKS, serving_names
+from .program_domain import ProgramDomain, widening
 from .ragged_batch import RaggedBatch, arrays_of, to_ragged_batch
-
-SPACE = (
-    "log groups", "log ops", "log dispatches", "log flops", "log transcendentals", "log bytes", "log arguments b",
-    "log outputs b", "log depth", "log runs max", "log roofline max", "log transposed b", "log gathered b",
-    "log contraction roofline 1", "log convolution roofline 1", "log reduction roofline 1", "log elementwise roofline 1",
-    "log movement roofline 1", "log sort roofline 1", "log random roofline 1",
-    "bf16 share", "fp16 share", "fp64 share", "int8 share", "int32 share", "int64 share",
-)  # fmt: skip
-"""Numbers of `TOTAL_NUMBERS` that a program is placed by."""
-
-_COLUMNS = [TOTAL_NUMBERS.index(name) for name in SPACE]
-_SHARE_SCALE = 8.0
-"""A share of 1 in another format counts like eight doublings of a size."""
-
-_SCALES = np.array([_SHARE_SCALE if name.endswith("share") else 1.0 for name in SPACE])
-_TYPICAL_QUANTILE = 0.99
-_MOST_POINTS = 512
-_SLACK = 1.0
-"""A doubling beyond the range of a number is still inside."""
-
-_STRANGE_SHARE = 0.2
-"""Operations of names never seen in training may make up this share of a program inside."""
-
-_WIDENING_PER_STEP = 0.5
-"""Half-widths grow by half for every typical spacing a program lies outside, as in `models.family_model.domain`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramDomain:
-    """What training programs were like.
-
-    Attributes:
-        points: A sample of them in `SPACE`, shape `(n_points, len(SPACE))`.
-        low: Least of each number.
-        high: Largest of each number.
-        reach: How far neighbours lie apart.
-        seen: Hashed names of operations that occurred.
-    """
-
-    points: Floats
-    low: Floats
-    high: Floats
-    reach: float
-    seen: frozenset[int]
-
-    @classmethod
-    def fit(cls, totals: Floats, op_names: Any, seed: int) -> ProgramDomain:
-        """The domain of programs with these numbers, shape `(n, len(TOTAL_NUMBERS))`, and hashed names, any shape."""
-        space = totals[:, _COLUMNS] * _SCALES
-        order = np.random.default_rng(seed).permutation(len(space))
-        points, rest = space[order[:_MOST_POINTS]], space[order[_MOST_POINTS:]]
-        if len(rest) < 50:
-            # Too few programs to keep some apart: each one's distance to the others.
-            apart = np.stack([_nearest(point[None], np.delete(points, i, axis=0))[0] for i, point in enumerate(points)])
-        else:
-            apart = _nearest(rest, points)
-        finite = apart[np.isfinite(apart)]
-        reach = max(float(np.quantile(finite, _TYPICAL_QUANTILE)) if len(finite) else 0.0, 1.0)
-        return cls(points, space.min(axis=0), space.max(axis=0), reach, frozenset(np.unique(op_names).tolist()))
-
-    def excess(self, program: Vectors) -> tuple[float, str]:
-        """How far a program lies outside in typical spacings, 0 inside, and what is unusual about it in words."""
-        place = program.totals[_COLUMNS] * _SCALES
-        beyond = np.maximum(np.maximum(self.low - place, place - self.high) - _SLACK, 0.0)
-        far = float(_nearest(place[None], self.points)[0])
-        names = program.ops.codes[:, 0]
-        strange = float(np.isin(names, list(self.seen), invert=True).mean()) if len(names) else 0.0
-        reasons = [
-            (float(beyond.max()), f"{SPACE[int(beyond.argmax())].removeprefix('log ')} is outside what was measured"),
-            (max(far / self.reach - 1.0, 0.0), "no measured program is of this size and make"),
-            (strange / _STRANGE_SHARE - 1.0, f"{strange:.0%} of its operations are of kinds never measured"),
-        ]
-        worst, why = max(reasons, key=lambda reason: reason[0])
-        return (worst, why) if worst > 0 else (0.0, "")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for the manifest."""
-        return {"space": list(SPACE), "points": np.round(self.points, 2).tolist(), "low": np.round(self.low, 3).tolist(),
-                "high": np.round(self.high, 3).tolist(), "reach": round(self.reach, 4), "seen": sorted(self.seen)}  # fmt: skip
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ProgramDomain:
-        """The domain `to_json` described.
-
-        Raises:
-            ValueError: it is of other numbers.
-        """
-        if tuple(data["space"]) != SPACE:
-            raise ValueError("fitted on other numbers than this version has")
-        points = numbers(data["points"], None, len(SPACE))
-        low, high = (numbers(data[name], len(SPACE)) for name in ("low", "high"))
-        seen = frozenset(int(code) for code in data["seen"])
-        if not all(0 <= code < CODE_SIZES[0] for code in seen):
-            raise ValueError("names outside the table they are hashed into")
-        return cls(points, low, high, finite(data["reach"], 0.0), seen)
-
-
-def widening(excess: float) -> float:
-    """Factor on an interval's half-width: 1 inside, growing with the distance outside."""
-    return 1.0 + _WIDENING_PER_STEP * excess
-
-
-def _nearest(space: Floats, points: Floats) -> Floats:
-    """Root of the mean of squares of differences to the nearest point, scaled to doublings of four numbers, shape `(n,)`."""
-    nearest = np.full(len(space), np.inf)
-    if not len(points):
-        return nearest
-    for start in range(0, len(space), 256):
-        block = space[start : start + 256, None, :] - points[None]
-        nearest[start : start + 256] = np.sqrt((block**2).sum(axis=2) / 4.0).min(axis=1)
-    return nearest
-
 
 FORMAT = ArtifactFormat("model of programs", "train mlir", version=1, kind="programs", features=schema_hash)
 
@@ -167,6 +55,7 @@ class ProgramModel:
         graphs: Serialised ONNX by name: networks, `TREES` and `SCALE`.
         weights: How much each member counts, shape `(n_settings,)` each.
         scores: Conformal scores by compiler.
+        elsewhere: The same on devices of the kind where no program was measured; empty where no other was.
         domain: Where the training programs lie.
         characteristics: Further learned targets.
         n_programs: Programs trained on.
@@ -186,6 +75,7 @@ class ProgramModel:
     n_programs: int
     n_rows: int
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    elsewhere: Mapping[str, Scores] = field(default_factory=dict)
 
     @property
     def compilers(self) -> tuple[str, ...]:
@@ -221,7 +111,7 @@ def _to_json(device: str, model: ProgramModel, store: StoreGraph) -> dict[str, A
         "settings": [list(setting) for setting in model.settings], "usual": dict(model.usual), "base": model.base.to_json(),
         "graphs": {name: store(f"{device}.{name.replace(' ', '-')}", graph) for name, graph in model.graphs.items()},
         "weights": {name: [round(float(w), 4) for w in column] for name, column in model.weights.items()},
-        "scores": scores_to_json(model.scores), "domain": model.domain.to_json(),
+        "scores": scores_to_json(model.scores), "elsewhere": scores_to_json(model.elsewhere), "domain": model.domain.to_json(),
         "characteristics": {
             name: {"graph": store(f"{device}.{name}", target.graph), "scores": scores_to_json(target.scores)}
             for name, target in model.characteristics.items()
@@ -242,6 +132,7 @@ def _from_json(device: str, entry: Mapping[str, Any], files: Mapping[str, str], 
         graphs={str(name): graph(file) for name, file in entry["graphs"].items()},
         weights={str(name): numbers(column, len(entry["settings"])) for name, column in entry["weights"].items()},
         scores=scores_from_json(entry["scores"]),
+        elsewhere=scores_from_json(entry.get("elsewhere", {})),
         domain=ProgramDomain.from_json(entry["domain"]),
         characteristics={
             str(name): Characteristic(graph(entry["graph"]), scores_from_json(entry["scores"]))
@@ -258,6 +149,9 @@ _MOST_LOG_WIDTH = 7.5
 was measured, was 11 µs in place of 15.9 ms (IREE, one core of a Zen 4), 1,400 times too short."""
 _SPLIT_BY = ("group network", "transformer")
 """Networks that say how a program's time is spread over its groups, the preferred first."""
+
+_AT_ONCE = 32
+"""Programs answered together: attention of the transformer takes memory by the square of their groups."""
 
 _LOG_ERROR_OUTSIDE = 0.1
 """What every doubling of an interval outside the domain adds to its half-width in logarithms: errors learned inside
@@ -319,10 +213,35 @@ class ProgramEngine:
         """What it is blended from, in words."""
         return " + ".join(names_in_use(self.model.weights))
 
-    def answer(self, program: Vectors, setting: tuple[str, int], coverage: float) -> ProgramAnswer:
-        """The answer for a program in one of the model's settings."""
+    def answer(
+        self, program: Vectors, setting: tuple[str, int], coverage: float, *, elsewhere: bool = False
+    ) -> ProgramAnswer:
+        """The answer for a program in one of the model's settings; `elsewhere`: its numbers are of another device."""
         column = self.model.settings.index(setting)
         batch = to_ragged_batch([program])
+        answers, rows, seconds = self._members(batch)
+        value = float(np.exp(blended(answers, self.model.weights)[0, column]))
+        excess, why = self.model.domain.excess(program)
+        scale = float(self._sizes(rows[column : column + 1])[0])
+        scores = (self.model.elsewhere if elsewhere else self.model.scores)[setting[0]]
+        interval = _interval(value, scores, scale, coverage, widening(excess))
+        parts = (self.model.base.of(batch).parts if seconds is None else seconds)[:, column]
+        group_s, call_s = _split(value, parts, float(self.model.base.of(batch).whole[0, column]))
+        further = self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
+        return ProgramAnswer(interval, group_s, call_s, excess, why, further)
+
+    def of_batch(self, programs: RaggedBatch) -> tuple[Floats, Floats]:
+        """Logarithms of seconds, and sizes of their errors, of programs in every setting; shape `(n, n_settings)` each."""
+        values, sizes = [], []
+        for start in range(0, len(programs), _AT_ONCE):
+            some = programs.take(np.arange(start, min(start + _AT_ONCE, len(programs))))
+            answers, rows, _ = self._members(some)
+            values.append(blended(answers, self.model.weights))
+            sizes.append(self._sizes(rows).reshape(values[-1].shape))
+        return np.concatenate(values), np.concatenate(sizes)
+
+    def _members(self, batch: RaggedBatch) -> tuple[dict[str, Floats], Any, Floats | None]:
+        """Every member's logarithms of seconds, the rows that trees read, and seconds of groups where a network says them."""
         log_base = self.model.base.log_latency(batch)
         rows = tree_inputs(batch, self.model.base)
         answers: dict[str, Floats] = {BASE: log_base}
@@ -334,18 +253,14 @@ class ProgramEngine:
                 log_latency, parts = session.run(None, feed(name, batch))
                 answers[name] = log_latency.astype(np.float64)
                 if name == self._split:
-                    seconds = parts[:, column].astype(np.float64)
-        value = float(np.exp(blended(answers, self.model.weights)[0, column]))
-        excess, why = self.model.domain.excess(program)
-        scale = 1.0
-        if SCALE in self._sessions:
-            scale = float(scale_of(self._sessions[SCALE].run(None, {"x": rows[column : column + 1]})[0][:, 0])[0])
-        interval = _interval(value, self.model.scores[setting[0]], scale, coverage, widening(excess))
-        if seconds is None:
-            seconds = self.model.base.of(batch).parts[:, column]
-        group_s, call_s = _split(value, seconds, float(self.model.base.of(batch).whole[0, column]))
-        further = self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
-        return ProgramAnswer(interval, group_s, call_s, excess, why, further)
+                    seconds = parts.astype(np.float64)
+        return answers, rows, seconds
+
+    def _sizes(self, rows: Any) -> Floats:
+        """Sizes of errors by rows of `tree_inputs`, shape `(n,)`."""
+        if SCALE not in self._sessions:
+            return np.ones(len(rows))
+        return scale_of(self._sessions[SCALE].run(None, {"x": rows})[0][:, 0])
 
     def _further(self, row: Any, compiler: str, coverage: float, factor: float) -> dict[str, Interval]:
         further = {}

@@ -25,7 +25,8 @@ from .analytic_base import BASE, AnalyticBase, fit_characteristic, fit_trees, tr
 from .measured_programs import MeasuredPrograms, measured_programs, read_modules
 from .network_training import Schedule, TrainedNetwork, answers, train_network
 from .networks import NETWORKS
-from .program_model import SCALE, TREES, Characteristic, ProgramDomain, ProgramModel, blended, save_models
+from .program_domain import ProgramDomain
+from .program_model import SCALE, TREES, Characteristic, ProgramEngine, ProgramModel, blended, save_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +280,7 @@ def train_modules(
     texts, runs = read_modules(paths)
     known = devices or catalogue()
     models: dict[str, ProgramModel] = {}
+    by_device: dict[str, MeasuredPrograms] = {}
     left_out: list[str] = []
     for name in sorted({run.device for run in runs if run.status == "ok"}):
         measured, refusals = measured_programs(
@@ -289,11 +291,39 @@ def train_modules(
         if len(set(measured.names)) < LEAST_PROGRAMS:
             left_out.append(f"{name}: {len(set(measured.names))} programs; a model takes {LEAST_PROGRAMS}")
             continue
+        by_device[name] = measured
         models[name] = train_programs(measured, config, progress)
     if not models:
         raise SpecError(f"no device has {LEAST_PROGRAMS} measured programs, the least to learn from", field="data")
+    for name, model in models.items():
+        kind = known.get(name).kind
+        others = [item for there, item in by_device.items() if there != name and known.get(there).kind == kind]
+        models[name] = replace(model, elsewhere=scores_elsewhere(model, others))
     save_models(models, facts_of(runs), out)
     return _report(models, left_out)
+
+
+def scores_elsewhere(model: ProgramModel, others: Sequence[MeasuredPrograms]) -> dict[str, Scores]:
+    """Scores by compiler of a model's answers for other devices of its kind, given what these can do; empty without any.
+
+    A factor that all programs of a device share stays unknown until something was measured there. The next device may be as
+    much faster than the model says as these were slower: their factor, the median of the errors, is taken both ways.
+    """
+    engine = ProgramEngine(model)
+    scores: dict[str, list[Floats]] = {}
+    for other in others:
+        settings = [setting for setting in model.settings if setting in other.settings]
+        log_latency, sizes = engine.of_batch(other.programs)
+        for compiler, threads in settings:
+            here, there = model.settings.index((compiler, threads)), other.settings.index((compiler, threads))
+            errors = other.log_latency[:, there] - log_latency[:, here]
+            known = ~np.isnan(errors)
+            if known.sum() < _LEAST_ROWS:
+                continue
+            errors, size = errors[known], sizes[known, here]
+            factor = np.median(errors)
+            scores.setdefault(compiler, []).extend([errors / size, (errors - 2.0 * factor) / size])
+    return {compiler: Scores.of(np.concatenate(parts)) for compiler, parts in scores.items()}
 
 
 def facts_of(runs: Sequence[ModuleRun]) -> dict[str, Any]:
