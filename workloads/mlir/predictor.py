@@ -109,13 +109,13 @@ class ModulePredictor:
         elsewhere = engine.model.device != on.device.name
         answer = engine.answer(extract(program, on.device), setting, coverage, elsewhere=elsewhere)
         spread = learned(program, on, answer)
-        method, characteristics = f"{LEARNED}: {engine.method}", answer.characteristics
+        method = f"{LEARNED}: {engine.method}"
         if elsewhere:
-            spread, characteristics = replace(spread, in_domain=False), {}
+            spread = replace(spread, in_domain=False)
             method = f"{LEARNED} of {engine.model.device}: {engine.method}"
         return assembled(
             program, on, spread, compiler=setting[0], method=method,
-            notes=(*setting_notes, *spread.notes), coverage=coverage, characteristics=characteristics,
+            notes=(*setting_notes, *spread.notes), coverage=coverage, characteristics=answer.characteristics,
         )  # fmt: skip
 
     def _engine_for(self, device: Device) -> ProgramEngine | None:
@@ -124,11 +124,11 @@ class ModulePredictor:
         """
         if device.name in self._engines or device.kind != "cpu":
             return self._engines.get(device.name)
-        others = [engine for engine in self._engines.values() if engine.model.elsewhere]
-        cpus = [(self.devices.get(engine.model.device), engine) for engine in others]
+        # A model may be of a device that was described to whoever trained it, and is not to this catalogue.
+        known = {name for name, engine in self._engines.items() if engine.model.elsewhere} & set(self.devices.names())
         apart = {
             other.name: abs(log(_core_flops_per_s(other) / _core_flops_per_s(device)))
-            for other, _ in cpus if other.kind == "cpu"
+            for other in map(self.devices.get, known) if other.kind == "cpu"
         }  # fmt: skip
         return self._engines[min(apart, key=lambda name: (apart[name], name))] if apart else None
 
@@ -147,15 +147,13 @@ def _setting(
         return None, (f"{note}, as libraries run them" if compiler else note,)
     model, dialect = engine.model, _main_dialect(program)
     elsewhere = model.device != device
-    away = (
-        f"no program was measured on {device}: the answer is of the model for {model.device}, whose cores are nearest, with "
-        f"what {device} can do, and its interval is as wide as such answers are off"
-    )
+    away = (f"no program was measured on {device}",) if elsewhere else ()
     chosen = compiler or model.usual.get(dialect, model.compilers[0])
     compilers = tuple(name for name in model.compilers if not elsewhere or name in model.elsewhere)
     if chosen not in compilers:
         measured = listed(compilers)
         return None, (
+            *away,
             f"no program was measured with {chosen} on {model.device}, only with {measured}; its kernels are added up",
         )
     counts = sorted(number for name, number in model.settings if name == chosen)
@@ -166,9 +164,14 @@ def _setting(
     if wanted not in counts:
         measured = listed(map(str, counts))
         return None, (
+            *away,
             f"programs were measured with {measured} threads on {model.device}, not {wanted}; its kernels are added up",
         )
-    notes = (away,) if elsewhere else ()
+    notes = tuple(
+        f"{fact}: the answer is of the model for {model.device}, whose cores are nearest, with what {device} can do, and its "
+        "interval is as wide as such answers are off"
+        for fact in away
+    )
     if compiler:
         return (chosen, wanted), notes
     return (chosen, wanted), (

@@ -69,12 +69,12 @@ def read_gptj(config: Config, name: str) -> ModelFacts:
     return decoder_facts(config, name, hidden, (block,), norm="layernorm")
 
 
-def read_gpt_neox(config: Config, name: str) -> ModelFacts:
-    """GPT-NeoX and Pythia: attention and network read the same input through a norm each."""
+def read_gpt_neox(config: Config, name: str, *, activation: str = "gelu", norms: int = 2) -> ModelFacts:
+    """GPT-NeoX, Pythia and Phi-1 to Phi-2: attention and network read the same input, through a norm each or one for both."""
     hidden = config.size("hidden_size")
     mixer = head_attention(config, hidden, rotary=True)
-    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu", bias=True)
-    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 2)
+    network = Mlp(config.size("intermediate_size"), gated=False, activation=activation, bias=True)
+    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), norms)
     return decoder_facts(config, name, hidden, (block,), norm="layernorm")
 
 
@@ -148,13 +148,4 @@ def read_dbrx(config: Config, name: str) -> ModelFacts:
         network.size("moe_num_experts"), network.size("moe_top_k"), network.size("ffn_hidden_size", default=3584)
     )
     block = Block(config.size("n_layers", most=MAX_LAYERS), (mixer, mixture), 2)
-    return decoder_facts(config, name, hidden, (block,), norm="layernorm")
-
-
-def read_phi(config: Config, name: str) -> ModelFacts:
-    """Phi-1 to Phi-2: attention and network read the same input through one norm."""
-    hidden = config.size("hidden_size")
-    mixer = head_attention(config, hidden, rotary=True)
-    network = Mlp(config.size("intermediate_size"), gated=False, activation="gelu_new", bias=True)
-    block = Block(config.size("num_hidden_layers", most=MAX_LAYERS), (mixer, network), 1)
     return decoder_facts(config, name, hidden, (block,), norm="layernorm")

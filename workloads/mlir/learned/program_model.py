@@ -227,7 +227,8 @@ class ProgramEngine:
         interval = _interval(value, scores, scale, coverage, widening(excess))
         parts = (self.model.base.of(batch).parts if seconds is None else seconds)[:, column]
         group_s, call_s = _split(value, parts, float(self.model.base.of(batch).whole[0, column]))
-        further = self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
+        # What code comes out, and how long compiling it takes, are the measured device's own.
+        further = {} if elsewhere else self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
         return ProgramAnswer(interval, group_s, call_s, excess, why, further)
 
     def of_batch(self, programs: RaggedBatch) -> tuple[Floats, Floats]:

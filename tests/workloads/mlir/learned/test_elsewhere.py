@@ -106,3 +106,10 @@ def test_what_other_devices_said_of_errors_is_stored(
     save_models({model.device: model}, {"rows": 1}, tmp_path / "model")
     (again,) = load_models(tmp_path / "model").values()
     assert again.elsewhere["xla"].bounds(0.9) == pytest.approx(model.elsewhere["xla"].bounds(0.9), abs=1e-5)
+
+
+def test_a_model_of_a_device_that_the_catalogue_lacks_is_left_alone(trained: ProgramModel, program: Program) -> None:
+    model = replace(trained, device="nobody-knows", elsewhere=trained.scores)
+    result = predictor_of(model).predict(program, "amd-epyc-7763", threads=1)
+    assert result.method == "composition"
+    assert any("no program was measured on amd-epyc-7763" in note for note in result.notes)
