@@ -119,7 +119,7 @@ def runtime(n_devices: int) -> Iterator[None]:
         **dict.fromkeys(_MEMORY, _memory_in_use), "mem_get_info": lambda *_: (_memory_in_use(), _memory_in_use()),
         **{name: _refuse(reason) for name, reason in _REFUSED.items()},
     }  # fmt: skip
-    if torch.cuda.Stream is not Stream:
+    if not issubclass(torch.cuda.Stream, Stream):
         # A reset of Dynamo forgets its table of functions, and one made in the block would be of what stands in for them.
         torch._dynamo.trace_rules.get_torch_obj_rule_map()
     with ExitStack() as stack:
