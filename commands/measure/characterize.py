@@ -242,13 +242,14 @@ def characterize(
     device: Annotated[
         str | None, typer.Option(help="Catalogue name of the device; default: found by the name it reports.")
     ] = None,
+    store: console.StoreRoot = None,
     device_file: console.DeviceFiles = None,
     as_json: console.Json = False,
 ) -> None:
     """Measure this machine itself (peaks, bandwidth ladder, latency, launch floors, power) and write its device file.
 
     Takes half a minute for a CPU, one to two for a GPU. The file has the datasheet facts of the catalogue's entry where
-    there is one.
+    there is one, and of a CPU with rows of several days how much slower than the best of them they were.
     """
     console.check_file(out_file)
     known = console.read_catalogue(device_file)
@@ -257,6 +258,8 @@ def characterize(
         *(("measure machine --gpu", "gpu") if measure is _gpu else ("measure machine", "collect"))
     ):
         entry, measured = measure(device, index, known, launches)
+        if measure is _cpu:
+            measured = {**measured, **_state(store, entry["name"])}
     for what, fact in measured.items():
         if fact["value"] is None:
             console.note(f"{what}: {fact['source']}")
@@ -264,6 +267,18 @@ def characterize(
     if as_json:
         console.print_json({"device": entry["name"], "out": str(out_file), "measured": measured})
     console.note(f"written to {out_file}; use it with --device {entry['name']} --device-file {out_file}")
+
+
+def _state(store: str | None, name: str) -> Measured:
+    """By how much a shared machine's days differ, as the sentinels of its stored rows say; empty of less than two days."""
+    from ...datasets.records.sentinels import state_deviation
+    from ...datasets.store.store import Store
+
+    known = state_deviation(Store(store).read_all([name]).values())
+    if known is None:
+        return {}
+    deviation, days = known
+    return {"state_deviation": {"value": deviation, "source": f"sentinels of {days} days in the store"}}
 
 
 def wants_gpu(wanted: bool | None, index: int) -> bool:

@@ -278,11 +278,12 @@ class TargetColumns:
 
 
 def score_row(
-    scores: Mapping[str, Scores], regime: str, kind: str, coverage: float, has_kernels: bool
+    scores: Mapping[str, Scores], regime: str, kind: str, coverage: float, has_kernels: bool, state_deviation: float
 ) -> Sequence[float]:
     """What intervals of a category take from the scores of its target: what `interval_ends` reads.
 
-    `kind` is that of the device; `has_kernels` says whether the target is a time of kernels that libraries choose by size.
+    `kind` is that of the device; `has_kernels` says whether the target is a time of kernels that libraries choose by size;
+    `state_deviation` is that of the device's fact, 0 where it has none or the target does not follow it.
     """
     chosen = next(scores[name] for name in (scores_name(regime, kind), regime, "seen") if name in scores)
     duplicates = [scores[name] for name in (scores_name(NEAR_DUPLICATE, kind), NEAR_DUPLICATE) if name in scores]
@@ -296,10 +297,11 @@ def score_row(
         number for each in (chosen, duplicate)
         for number in (*each.bounds(coverage), each.exponent, math.log(each.largest_size))
     ]  # fmt: skip
-    return *bounds, regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth, jump
+    state = normal * state_deviation
+    return *bounds, regime == "unseen_kind", regime == "unseen_device", regime == "adapted", growth, jump, state
 
 
-ROW_NUMBERS = 13
+ROW_NUMBERS = 14
 """Numbers of a `score_row`."""
 
 
@@ -344,7 +346,7 @@ def interval_ends(
         near_duplicate: How far another edition of the chip was measured.
         deviation: The standard deviation that an adaptation claims, NaN where none does; None where no case has one.
     """
-    low, high, exponent, largest, *duplicate, plain, unseen, adapted, growth, jump = scores
+    low, high, exponent, largest, *duplicate, plain, unseen, adapted, growth, jump, state = scores
     duplicate_low, duplicate_high, duplicate_exponent, duplicate_largest = duplicate
     near = np.where(unseen > 0, near_duplicate, 0.0)
     log_size = 0.0 * factor if log_scale is None else np.maximum(log_scale, math.log(_LEAST_SIZE))
@@ -356,8 +358,9 @@ def interval_ends(
     low, high = low * size + duplicate_low * duplicate_size, high * size + duplicate_high * duplicate_size
     factor = np.where(unseen > 0, np.sqrt(factor), factor)
     outside = growth * (factor - 1.0) + jump * np.minimum((factor - 1.0) / WIDENING_PER_STEP, 1.0)
-    upper = np.exp(np.minimum(high * factor + outside, _MAX_LOG_WIDTH))
-    return np.exp(low * factor - outside), upper, plain, adapted
+    # Times are as on the day that left a shared machine the most alone; others take longer, whatever the model's errors are.
+    above = np.sqrt(high * high * factor * factor + state * state)
+    return np.exp(low * factor - outside), np.exp(np.minimum(above + outside, _MAX_LOG_WIDTH)), plain, adapted
 
 
 def _between(value: Any, lower: Any, upper: Any, floor: Any, ceiling: Any = None) -> tuple[Any, Any, Any]:

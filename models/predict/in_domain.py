@@ -176,7 +176,7 @@ class CategoryRecord:
         is_bounded = support.is_unseen and device.kind == "gpu" and model.schema.family in MOST_PASSES
         host_s = HOST_S if is_bounded else math.inf
         case_numbers = (support.is_learned, support.novelty, limit_w, idle_w, host_s)
-        scores = ScoreRows(model, support.answer_regime, adaptations, device.kind, case_numbers)
+        scores = ScoreRows(model, support.answer_regime, adaptations, device, case_numbers)
         return cls(inputs, sources, support, support.notes, adaptations, numbers, columns, scores)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...features.batch.cases import Cases, Floats, Strings
-from ...features.device import Catalogue
+from ...features.device import Catalogue, Device
 from ...features.kernel import KernelSpec, get_family
 from ..engine.program import Program
 from ..family_model.artifact import FamilyModel
@@ -262,7 +262,7 @@ class ScoreRows(dict[float, Floats]):
         model: FamilyModel,
         regimes: Mapping[str, str],
         adaptations: Mapping[str, Adaptation],
-        kind: str,
+        device: Device,
         numbers: Sequence[float],
     ) -> None:
         super().__init__()
@@ -273,7 +273,9 @@ class ScoreRows(dict[float, Floats]):
             # Energy is as novel as the more novel of the two it is made of.
             self._regimes["energy"] = max(regimes["latency"], regimes["power"], key=REGIMES.index)
         self._adaptations = adaptations
-        self._kind = kind
+        self._kind = device.kind
+        state = device.measured.get("state_deviation")
+        self._state_deviation = 0.0 if state is None else state.value
         family = get_family(model.schema.family)
         self._has_kernels = family.by_row or family.tiles is not None
 
@@ -284,7 +286,9 @@ class ScoreRows(dict[float, Floats]):
             # Energy on an adapted device is put together from the other two afterwards.
             if regime == "adapted" and target in self._adaptations:
                 scores = {regime: self._adaptations[target].scores}
-            numbers += score_row(scores, regime, self._kind, coverage, self._has_kernels and target != "power")
+            has_kernels, measured = self._has_kernels and target != "power", regime in ("seen", "adapted")
+            deviation = self._state_deviation if measured and target != "power" else 0.0
+            numbers += score_row(scores, regime, self._kind, coverage, has_kernels, deviation)
         if len(self) >= _MAX_COVERAGES:
             self.clear()
         return self.setdefault(coverage, np.array(numbers, dtype=np.float64))

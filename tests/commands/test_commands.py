@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 
 import jsonschema
+import numpy as np
 import pytest
 from kernelcast.commands import console as units
 from kernelcast.commands.measure import characterize, this_machine
+from kernelcast.datasets.rows.schema import Measurement, Provenance
+from kernelcast.datasets.store.store import Store
 from kernelcast.features.device import catalogue, load_device_file
 from kernelcast.features.errors import SpecError
-from kernelcast.features.kernel import families
+from kernelcast.features.kernel import KernelSpec, families
 from kernelcast.features.spec_io.json_schema import family_example
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.family_model.artifact_files import write_manifest
@@ -196,6 +200,27 @@ def test_characterising_without_the_library_is_one_sentence(run, tmp_path, monke
         "No module named 'torch'; `kernelcast measure machine` needs"
         in run("characterize", "--out", tmp_path / "m").error
     )
+
+
+def test_days_that_differ_are_in_the_file_of_a_characterised_cpu(run, tmp_path, monkeypatch):
+    from kernelcast.collectors.cpu import characterize as measuring
+
+    monkeypatch.setattr(
+        measuring, "characterize", lambda name: {"launch_torch_s": {"value": 4e-6, "source": "measured"}}
+    )
+    store = Store(tmp_path / "rows", lower_bounds=lambda specs, devices: np.zeros(len(specs)))
+    spec = KernelSpec.of("softmax", "fp32", impl="torch", rows=64, cols=64, threads=1)
+    for day, product_s in ((25, 2e-3), (27, 1e-3)):
+        row = Measurement(spec, CPU, "ok", f"b{day}", latency_s=1.0, measured_at=f"2026-11-{day}T10:00:00+00:00")
+        facts = {"sentinel_before_s": {"gemm[m=384]:fp32": product_s, "copy[rows=2048]:fp32": 1e-3}}
+        store.append([row], Provenance(f"b{day}", facts))
+    file = tmp_path / "m.yaml"
+    run("measure", "machine", "--cpu", "--device", CPU, "--store", store.root, "--out", file)
+    fact = load_device_file(file).measured["state_deviation"]
+    assert fact.value == pytest.approx(math.log(2) / math.sqrt(2))
+    assert fact.source == "sentinels of 2 days in the store"
+    run("measure", "machine", "--cpu", "--device", CPU, "--store", tmp_path / "none", "--out", file)
+    assert "state_deviation" not in load_device_file(file).measured
 
 
 def test_a_machine_without_a_device_file_is_told_how_to_make_one(monkeypatch):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from kernelcast.features.batch.cases import Cases
 from kernelcast.features.cost.bounds import work
-from kernelcast.features.device import catalogue
+from kernelcast.features.device import Catalogue, Fact, catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec, get_family
 from kernelcast.models.evaluation.evaluation import evaluate
@@ -306,3 +306,23 @@ def test_a_plain_product_is_read_as_one_with_a_bias_where_that_was_measured_near
     h200 = "nvidia-h200-sxm-141gb"
     assert ask(h200, "").latency_s.value != ask(h200, "bias").latency_s.value
     assert not any("read as bias" in note for note in ask(h200, "").notes)
+
+
+def test_other_days_of_a_shared_machine_are_within_the_upper_end(
+    predictor: ArtifactPredictor, model_dir: Path, cases: Cases, on: OnDevice
+) -> None:
+    device = catalogue().get(A100)
+    shared = replace(device, measured={**device.measured, "state_deviation": Fact(0.3, "sentinels of four days")})
+    quiet, other = (
+        each.predict_cases(on(cases, A100)) for each in (predictor, load_predictor(model_dir, Catalogue((shared,))))
+    )
+    for target in ("latency_s", "energy_j"):
+        before, after = quiet.targets[target], other.targets[target]
+        np.testing.assert_array_equal(before.value, after.value)
+        assert (after.lower <= before.lower).all()
+        assert (after.upper > before.upper).all()
+    before, after = quiet.targets["latency_s"], other.targets["latency_s"]
+    np.testing.assert_array_equal(before.lower, after.lower)
+    # 90 % of a normal deviation of 0.3 alone; that of the model is added in squares.
+    assert (after.upper >= after.value * np.exp(1.64 * 0.3)).all()
+    np.testing.assert_array_equal(quiet.targets["power_w"].upper, other.targets["power_w"].upper)
