@@ -40,10 +40,9 @@ OTHER_CPUS = """
 Latencies of nine families of PyTorch operators on two cores of three other virtual machines, an AMD EPYC 9004 (Zen 4), an AMD
 EPYC 7003 (Zen 3, without bf16 instructions) and a fifth-generation Intel Xeon (Emerald Rapids), fp32 and bf16, with one thread
 and with two, caches hot and cold. Those of the Xeon are ten nights of three minutes and the rows that judge them, those of the
-Zen 3 two adaptations of ten minutes and four campaigns, the second of four families more, embeddings, cross-entropy, fused
-steps of optimisers and rotary positions, the third of another four: latent and linear attention, short convolutions before it,
-and the scaling of activations to short formats; the fourth, of all, on a day when it ran a third faster. A CPU never measured is
-answered from several with them.
+Zen 3 two adaptations of ten minutes and four campaigns: one, four families more (embeddings, cross-entropy, fused optimisers,
+rotary positions), another four (latent and linear attention, short convolutions, scaling of activations), and all of them on a
+day when the machine ran a third faster. A CPU never measured is answered from several with them.
 """
 
 TILED = """
