@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from kernelcast.datasets.records.sentinels import in_one_state
 from kernelcast.datasets.rows.splits import file_sha256
 from kernelcast.datasets.shipped import SHIPPED_DIR, read_shipped, shipped_families
 from kernelcast.features.cost.bounds import work
@@ -176,14 +175,14 @@ def _beside(trained: Artifact, directory: Path, tables: Sequence[LabelledCases])
 
 
 def own_rows(family: str) -> pa.Table:
-    """The shipped rows of a family that a model is trained on, those of CPUs as on the day that left each the most alone.
+    """The shipped rows of a family that a model is trained on.
 
     Of products and elementwise kernels not those of GPUs measured on 26 November 2026, few of them of an H100. Two of
     its products run hot from its cache, and with them all hot products of an H200 were said to take a quarter less:
     decoder steps were 8.8 % off, and 5.4 without (`benchmarks/decoder_steps.py`). 26 elementwise kernels of an H100
     tell too little of an H200's, so that intervals of an H100's became up to five times as wide.
     """
-    table = in_one_state(read_shipped(family))
+    table = read_shipped(family)
     if family not in ("gemm", "elementwise"):
         return table
     is_late = pc.and_(pc.starts_with(table["device"], "nvidia-"), pc.greater_equal(table["measured_at"], "2026-11-26"))

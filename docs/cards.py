@@ -40,9 +40,9 @@ OTHER_CPUS = """
 Latencies of nine families of PyTorch operators on two cores of three other virtual machines, an AMD EPYC 9004 (Zen 4), an AMD
 EPYC 7003 (Zen 3, without bf16 instructions) and a fifth-generation Intel Xeon (Emerald Rapids), fp32 and bf16, with one thread
 and with two, caches hot and cold. Those of the Xeon are ten nights of three minutes and the rows that judge them, those of the
-Zen 3 two adaptations of ten minutes and four campaigns: one, four families more (embeddings, cross-entropy, fused optimisers,
-rotary positions), another four (latent and linear attention, short convolutions, scaling of activations), and all of them on a
-day when the machine ran a third faster. A CPU never measured is answered from several with them.
+Zen 3 two adaptations of ten minutes and three campaigns, the second of four families more, embeddings, cross-entropy, fused
+steps of optimisers and rotary positions, the third of another four: latent and linear attention, short convolutions before it,
+and the scaling of activations to short formats. A CPU never measured is answered from several with them.
 """
 
 TILED = """
@@ -118,7 +118,7 @@ CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]
             "The Zen 4 machine was shared while it measured: two blocks of three were measured twice, since the machine moved, "
             "and repeats of its sentinels scatter by 9 and 12 %. The Zen 3 machine was busy too: cases measured twice differ "
             "by 12.6 % (median) and 20.2 % (mean).",
-            "Their device files hold what was measured, since the hypervisor hides the model; Zen 3's peaks are its core's.",
+            "Their device files hold what was measured, and no data sheet's figures: the hypervisor hides the model.",
             *SHARED_GAPS[1:],
         ),
     ),

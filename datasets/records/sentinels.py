@@ -6,7 +6,7 @@ ones the copy (docs/decisions/018-neighbours.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -40,32 +40,13 @@ def sentinels_by_day(tables: Iterable[pa.Table]) -> dict[Day, tuple[float, float
     return {day: (product_s, copy_s) for day, (product_s, copy_s) in medians.items()}
 
 
-def slowdowns(days: Mapping[Day, tuple[float, float]]) -> dict[Day, tuple[float, float]]:
-    """How many times as long product and copy took on each day as on the one when the CPU's product was fastest."""
-    best = {name: min(times for (other, _), times in days.items() if other == name) for name, _ in days}
-    return {day: (times[0] / best[day[0]][0], times[1] / best[day[0]][1]) for day, times in days.items()}
-
-
-def in_one_state(table: pa.Table) -> pa.Table:
-    """Stored rows with the latencies of CPUs as on the day that left each the most alone.
-
-    Hot rows are divided by what the product took longer on their day, cold ones by what the copy did; rows of GPUs and of days
-    without readings stay as they are.
-    """
-    longer = slowdowns(sentinels_by_day([table]))
-    ratios = np.array([longer.get(day, (1.0, 1.0)) for day in _days(table)]).reshape(-1, 2)
-    is_cold = np.asarray(pc.fill_null(pc.equal(table["cache_state"], "cold"), pa.scalar(value=False)))
-    latency_s = pc.divide(table["latency_s"], pa.array(np.where(is_cold, ratios[:, 1], ratios[:, 0])))
-    return table.set_column(table.column_names.index("latency_s"), table.field("latency_s"), latency_s)
-
-
 def state_deviation(tables: Iterable[pa.Table]) -> tuple[float, int] | None:
-    """Root mean square of the ln by which the product took longer than on the best day, and the number of days.
+    """Standard deviation between days of the ln of what the product takes, and the number of days.
 
     None of less than two days. `tables` hold the rows of one CPU.
     """
-    longer = [product for product, _ in slowdowns(sentinels_by_day(tables)).values()]
-    return (float(np.sqrt(np.mean(np.log(longer) ** 2))), len(longer)) if len(longer) > 1 else None
+    products = [product_s for product_s, _ in sentinels_by_day(tables).values()]
+    return (float(np.std(np.log(products), ddof=1)), len(products)) if len(products) > 1 else None
 
 
 def _days(table: pa.Table) -> list[Day]:

@@ -358,9 +358,9 @@ def interval_ends(
     low, high = low * size + duplicate_low * duplicate_size, high * size + duplicate_high * duplicate_size
     factor = np.where(unseen > 0, np.sqrt(factor), factor)
     outside = growth * (factor - 1.0) + jump * np.minimum((factor - 1.0) / WIDENING_PER_STEP, 1.0)
-    # Times are as on the day that left a shared machine the most alone; others take longer, whatever the model's errors are.
-    above = np.sqrt(high * high * factor * factor + state * state)
-    return np.exp(low * factor - outside), np.exp(np.minimum(above + outside, _MAX_LOG_WIDTH)), plain, adapted
+    # What a shared machine does otherwise on another day has nothing to do with the model's errors.
+    below, above = (np.sqrt(end * end * factor * factor + state * state) for end in (low, high))
+    return np.exp(-below - outside), np.exp(np.minimum(above + outside, _MAX_LOG_WIDTH)), plain, adapted
 
 
 def _between(value: Any, lower: Any, upper: Any, floor: Any, ceiling: Any = None) -> tuple[Any, Any, Any]:
