@@ -249,7 +249,7 @@ def characterize(
     """Measure this machine itself (peaks, bandwidth ladder, latency, launch floors, power) and write its device file.
 
     Takes half a minute for a CPU, one to two for a GPU. The file has the datasheet facts of the catalogue's entry where
-    there is one, and of a CPU with rows of several days how much slower than the best of them they were.
+    there is one, and of a CPU with rows of several days how much those differ.
     """
     console.check_file(out_file)
     known = console.read_catalogue(device_file)
@@ -274,10 +274,11 @@ def _state(store: str | None, name: str) -> Measured:
     from ...datasets.records.sentinels import state_deviation
     from ...datasets.store.store import Store
 
-    known = state_deviation(Store(store).read_all([name]).values())
-    if known is None:
+    rows, columns = Store(store), ["device", "threads", "block", "measured_at"]
+    known = state_deviation(rows.read(family, [name], columns) for family in rows.families())
+    deviation, days = known or (0.0, 0)
+    if not deviation:
         return {}
-    deviation, days = known
     return {"state_deviation": {"value": deviation, "source": f"sentinels of {days} days in the store"}}
 
 

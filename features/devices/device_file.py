@@ -30,7 +30,7 @@ _SHOWN = 60
 _RANGES: tuple[tuple[str, float, float], ...] = (
     ("compute_units", 1.0, 1e5), ("memory_bandwidth_b_per_s", 1e9, 1e15), ("memory_b", 1e8, 1e15), ("l2_b", 1e4, 1e12),
     ("l3_b", 1e5, 1e12), ("flops_per_s", 1e6, 1e20), ("b_per_s", 1e6, 1e17), ("unit_b", 1e3, 1e9), ("hz", 1e8, 1e10),
-    ("w", 0.01, 1e5), ("s", 1e-12, 1e4), ("state_deviation", 0.0, 1.0),
+    ("w", 0.01, 1e5), ("s", 1e-12, 1e4), ("state_deviation", 0.0, 10.0),
 )  # fmt: skip
 """By the end of a figure's name, the first that fits, the least and the most it can be in SI base units. A decade or more wider
 than anything built, and narrower than the factor of 1000 by which a unit is mistaken."""
