@@ -1,54 +1,50 @@
-"""The state of a shared CPU by the day: what the sentinels of campaigns, a fixed product and a fixed copy between blocks, took.
+"""The state of a shared CPU by the day: what the sentinel product between the blocks of its campaigns took.
 
-What others on the host leave to a virtual machine changes by the day, for all kernels alike: hot ones follow the product, cold
-ones the copy (docs/decisions/018-neighbours.md).
+What others on the host leave to a virtual machine changes by the day; how far the product tells what other kernels take is in
+docs/decisions/018-neighbours.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Mapping
+from math import log
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..store.parquet_files import provenance_of
 
-Day = tuple[str, str]
-"""A CPU, as rows name it, and a day in UTC, `2026-11-27`."""
-
 _READINGS = ("sentinel_before_s", "sentinel_after_s")
 
 
-def sentinels_by_day(tables: Iterable[pa.Table]) -> dict[Day, tuple[float, float]]:
-    """The median seconds of product and copy on every day, from the provenance of stored rows of CPUs.
+def product_by_day(tables: Iterable[pa.Table]) -> dict[str, float]:
+    """The median seconds of the product on each day in UTC (`2026-11-27`), from the provenance of one device's stored rows.
 
-    Days without readings are left out.
+    Days without readings, and rows of GPUs, which have no threads, are left out. Readings are those of all CPU campaigns' one
+    product.
     """
-    readings: dict[Day, dict[tuple[str, str], tuple[float, float]]] = {}
+    readings: dict[str, dict[tuple[str, str], float]] = {}
     for table in tables:
         on_cpu = table.filter(pc.is_valid(table["threads"]))
         facts = provenance_of(table)
-        for day, block in set(zip(_days(on_cpu), on_cpu["block"].to_pylist(), strict=True)):
+        for time, block in set(zip(on_cpu["measured_at"].to_pylist(), on_cpu["block"].to_pylist(), strict=True)):
             for when in _READINGS:
-                seen = facts.get(block, {}).get(when) or {}
-                times = {case.partition("[")[0]: time_s for case, time_s in seen.items()}
-                if times.get("gemm") and times.get("copy"):
+                product_s = _product_s(facts.get(block, {}).get(when) or {})
+                if product_s is not None:
                     # By block, since a block has rows in several tables.
-                    readings.setdefault(day, {})[block, when] = (times["gemm"], times["copy"])
-    medians = {day: np.median(list(by_block.values()), axis=0).tolist() for day, by_block in readings.items()}
-    return {day: (product_s, copy_s) for day, (product_s, copy_s) in medians.items()}
+                    readings.setdefault(str(time)[:10], {})[block, when] = product_s
+    return {day: statistics.median(by_block.values()) for day, by_block in readings.items()}
 
 
 def state_deviation(tables: Iterable[pa.Table]) -> tuple[float, int] | None:
-    """Standard deviation between days of the ln of what the product takes, and the number of days.
+    """Standard deviation between days of the ln of what the product takes, and the number of days; None of less than two.
 
-    None of less than two days. `tables` hold the rows of one CPU.
+    `tables` hold the rows of one CPU.
     """
-    products = [product_s for product_s, _ in sentinels_by_day(tables).values()]
-    return (float(np.std(np.log(products), ddof=1)), len(products)) if len(products) > 1 else None
+    logs = [log(product_s) for product_s in product_by_day(tables).values()]
+    return (statistics.stdev(logs), len(logs)) if len(logs) > 1 else None
 
 
-def _days(table: pa.Table) -> list[Day]:
-    devices, times = (table[name].to_pylist() for name in ("device", "measured_at"))
-    return [(device, str(time)[:10]) for device, time in zip(devices, times, strict=True)]
+def _product_s(reading: Mapping[str, float | None]) -> float | None:
+    return next((time_s for case, time_s in reading.items() if case.startswith("gemm[")), None)
