@@ -36,7 +36,7 @@ VIEWS = {
     "predict": f"#/predict?{_GEMM}&devices=h200",
     "predict-several": f"#/predict?{_GEMM}&devices=h200,l40s,mi300x",
     "predict-refused": f"#/predict?{_GEMM.replace('512', '0')}&devices=h200",
-    "predict-limited": f"#/predict?{_GEMM}&devices=h200,rtx-4090&power_limit_w=500&grid=de&caps=open",
+    "predict-limited": f"#/predict?{_GEMM}&devices=h200,rtx-4090&power_limit_w=500&grid=de&caps=open&beside=copy",
     "sweep": f"#/sweep?{_GEMM}&devices=h200,l40s&sweep.dim=m&sweep.points=9",
     "compare": f"#/compare?{_GEMM}&among=h200,l40s,mi300x,p4",
     "tiles": f"#/tiles?{_GEMM}&devices=h200&tiles.top=5",

@@ -153,3 +153,36 @@ def test_the_curve_of_limits_is_asked_for_when_it_is_opened(visit):
     copy.tab.get_by_role("img", name="Energy and time in percent of those without a limit").wait_for()
     copy.tab.get_by_text("Values as a table").last.click()
     assert copy.tab.get_by_role("table", name="Time and energy by power limit").locator("tbody tr").count() > 10
+
+
+def test_a_kernel_beside_another(visit, server):
+    page = visit(f"#/predict?{GEMM}&devices=h200,epyc-7003-vm-2c&threads=1", 360)
+    assert not page.tab.get_by_label("The other kernel").count()
+    page.tab.get_by_text("Beside another kernel on the same device").focus()
+    page.tab.keyboard.press("Enter")
+    rows = page.tab.get_by_role("table", name="Each kernel beside the other").locator("tbody tr")
+    rows.nth(3).wait_for()
+    page.tab.get_by_label("The other kernel").last.select_option("copy")
+    page.tab.locator("[name='beside.sizes.rows']").fill("8192")
+    page.tab.locator("[name='beside.sizes.rows']").press("Tab")
+    rows.filter(has_text="copy, rows\xa08\u202f192").first.wait_for()
+    cols = int(page.fields()["beside.sizes.cols"])
+    kernels = [
+        {"family": "gemm", "dtype": "bf16", "threads": 1, "sizes": {"m": 4096, "n": 4096, "k": 4096}},
+        {"family": "copy", "dtype": "bf16", "threads": 1, "sizes": {"rows": 8192, "cols": cols}},
+    ]
+    answer = page.tab.request.post(f"{server}v1/predict/colocated", data={"device": "h200", "kernels": kernels}).json()
+    longer = [float(text.split("\t")[2].split()[0]) for text in rows.all_inner_texts()[:2]]
+    assert longer == pytest.approx([kernel["slowdown"]["value"] for kernel in answer["kernels"]], rel=5e-3)
+    assert page.tab.evaluate("document.documentElement.scrollWidth") <= 360
+    # A link holds the neighbour; what it cannot be is said; folding the panel takes it out of the address.
+    link = "#/" + page.tab.url.split("#/", 1)[1]
+    copy = visit(link)
+    copy.tab.get_by_role("table", name="Each kernel beside the other").wait_for()
+    assert copy.tab.locator("[name='beside.sizes.rows']").input_value() == "8192"
+    copy.goto(link.replace("beside.sizes.rows=8192", "beside.sizes.rows=many"))
+    copy.tab.locator(".refused").filter(has_text="whole number").first.wait_for()
+    copy.goto(link.replace("&threads=1", ""))
+    copy.tab.locator(".refused").filter(has_text="threads").first.wait_for()
+    copy.tab.get_by_text("Beside another kernel on the same device").click()
+    copy.tab.wait_for_url(re.compile("^(?!.*beside)"))

@@ -2,6 +2,7 @@
 import { NO_POWER, cautions, coverageWords, rooflineParts } from "../answers.js";
 import { Refusal, orRefusal } from "../ask.js";
 import { breakdownBars, figuresOf, scaleOf } from "../bars.js";
+import { besidePanel } from "../beside.js";
 import { capsPanel } from "../caps.js";
 import { plot } from "../charts.js";
 import { pythonCall, pythonSpec, requestBlock } from "../copy.js";
@@ -116,6 +117,7 @@ function draw(page, answers, { spec, power, timing, rows, measured }) {
     measured ? measuredPanel(page, rows, spec, measured, isSet) : "",
     roofs.length ? rooflinePanel(roofs, `${timingWords(timing)}${isSet ? " Without the power limit and the clock." : ""}`) : "",
     capsPanel(page, spec, rows),
+    besidePanel(page, spec, rows, isSet),
     requestBlock(page, PATH, body, callOf(body)),
   );
   page.say(
