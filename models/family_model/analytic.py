@@ -27,9 +27,11 @@ _SHRINKAGE = {"shared": 0.003, "single": 0.02, "combined": 0.15}
 _HUBER_WIDTH = 0.1
 """Errors above about 10 % count linearly, so that a few odd rows do not rule the fit."""
 
-_MAX_FIT_ROWS = 8_000
-"""Most rows that are fitted. They are drawn by the inverse root of how many share all attributes, or one large table would
-decide for all: fp32 products of another lab on seven GPUs, mean error 67 % drawn evenly, 45 % so."""
+_MAX_FIT_ROWS, _STEPS = 60_000, 400
+"""Most rows that are fitted, and most steps of the fit. Rows are drawn by the inverse root of how many share all attributes, or
+one large table would decide for all: fp32 products of another lab on seven GPUs, mean error 67 % drawn evenly, 45 % so. Of
+250,925 products, 8,000 rows leave large bf16 products of an H200 to the draw: 625 to 829 TFLOP/s with three seeds, 774 and 776
+with two of 60,000 (docs/decisions/008-whole-models.md)."""
 _AND, _TIMING = " & ", "timing="
 
 
@@ -178,5 +180,7 @@ def _minimise(log_terms: Floats, code: npt.NDArray[np.intp], y: Floats, names: S
     start = np.zeros(n_terms * (1 + len(names)))
     # Vectors this short only lose by being split among threads, and a machine that is busy waits for all of them.
     with threadpool_limits(1):
-        packed = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 250, "maxfun": 300}).x
+        packed = minimize(
+            loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS, "maxfun": 5 * _STEPS // 4}
+        ).x
     return packed[:n_terms], packed[n_terms:].reshape(len(names), n_terms)
