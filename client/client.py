@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import quote
@@ -319,9 +320,25 @@ def _kernel(kernel: Mapping[str, Any]) -> dict[str, Any]:
     return spec({name: value for name, value in kernel.items() if name not in ("count", "name")}) | beside
 
 
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+_decoders_lock = Lock()
+
+
+def _decoder(kind: type[_Answer]) -> msgspec.json.Decoder[_Answer]:
+    """What decodes answers of a kind, made by one thread at a time.
+
+    Where several decode the first answer of a kind at once, msgspec 0.22 reads fields that it has not set up yet, and the
+    process ends.
+    """
+    with _decoders_lock:
+        if kind not in _decoders:
+            _decoders[kind] = msgspec.json.Decoder(kind)
+        return _decoders[kind]
+
+
 def _decoded(body: bytes, kind: type[_Answer], path: str) -> _Answer:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return _decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ClientError(
             f"the answer of {path} is not what version {__version__} of the client knows: {error}; "

@@ -322,9 +322,13 @@ def _wait_s(answer: Answer) -> float | None:
     return math.ceil(max(left_s, 0.0))
 
 
+_PROBLEMS = msgspec.json.Decoder(_Problem)
+"""Made here, since threads that decode a first answer at once end the process, see `client._decoder`."""
+
+
 def _refused(answer: Answer, address: str) -> ClientError:
     try:
-        problem = msgspec.json.decode(answer.body, type=_Problem)
+        problem = _PROBLEMS.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Something between here and the service answered.
         problem = _Problem(detail=f"{address} answered with no reason that is known")

@@ -247,6 +247,10 @@ def write_accuracy(answer: AccuracyAnswer, directory: Path) -> None:
     staging.replace(directory / ACCURACY_FILE)
 
 
+_ANSWERS = msgspec.json.Decoder(AccuracyAnswer)
+"""Made before threads ask: two that decode a first answer at once end the process (msgspec 0.22)."""
+
+
 def read_accuracy(directory: Path) -> AccuracyAnswer | None:
     """The accuracy file in `directory`, whichever model it is of; None where there is none.
 
@@ -265,6 +269,6 @@ def read_accuracy(directory: Path) -> AccuracyAnswer | None:
         text = unpacker.decompress(packed, _MOST_B)
         if not unpacker.eof:
             raise AccuracyFileError(f"{ACCURACY_FILE} beside the model is cut short or longer than {_MOST_B} bytes")
-        return msgspec.json.decode(text, type=AccuracyAnswer)
+        return _ANSWERS.decode(text)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise AccuracyFileError(f"{ACCURACY_FILE} beside the model is damaged: {error}") from error

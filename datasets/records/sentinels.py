@@ -21,19 +21,18 @@ _READINGS = ("sentinel_before_s", "sentinel_after_s")
 def product_by_day(tables: Iterable[pa.Table]) -> dict[str, float]:
     """The median seconds of the product on each day in UTC (`2026-11-27`), from the provenance of one device's stored rows.
 
-    Days without readings, and rows of GPUs, which have no threads, are left out. Readings are those of all CPU campaigns' one
-    product.
+    Every CPU campaign times the same product. Days without readings, and rows of GPUs, which have no threads, are left out.
     """
     readings: dict[str, dict[tuple[str, str], float]] = {}
     for table in tables:
         on_cpu = table.filter(pc.is_valid(table["threads"]))
         facts = provenance_of(table)
-        for time, block in set(zip(on_cpu["measured_at"].to_pylist(), on_cpu["block"].to_pylist(), strict=True)):
+        days = (str(time)[:10] for time in on_cpu["measured_at"].to_pylist())
+        for day, block in set(zip(days, on_cpu["block"].to_pylist(), strict=True)):
             for when in _READINGS:
-                product_s = _product_s(facts.get(block, {}).get(when) or {})
-                if product_s is not None:
+                if product_s := _product_s(facts.get(block, {}).get(when) or {}):
                     # By block, since a block has rows in several tables.
-                    readings.setdefault(str(time)[:10], {})[block, when] = product_s
+                    readings.setdefault(day, {})[block, when] = product_s
     return {day: statistics.median(by_block.values()) for day, by_block in readings.items()}
 
 
@@ -47,4 +46,4 @@ def state_deviation(tables: Iterable[pa.Table]) -> tuple[float, int] | None:
 
 
 def _product_s(reading: Mapping[str, float | None]) -> float | None:
-    return next((time_s for case, time_s in reading.items() if case.startswith("gemm[")), None)
+    return next((time_s for case, time_s in reading.items() if case.startswith("gemm[") and time_s), None)

@@ -165,7 +165,7 @@ def test_a_kernel_beside_another(visit, server):
     page.tab.get_by_label("The other kernel").last.select_option("copy")
     page.tab.locator("[name='beside.sizes.rows']").fill("8192")
     page.tab.locator("[name='beside.sizes.rows']").press("Tab")
-    rows.filter(has_text="copy, rows\xa08\u202f192").first.wait_for()
+    rows.filter(has_text="copy bf16, rows\xa08\u202f192").first.wait_for()
     cols = int(page.fields()["beside.sizes.cols"])
     kernels = [
         {"family": "gemm", "dtype": "bf16", "threads": 1, "sizes": {"m": 4096, "n": 4096, "k": 4096}},
@@ -180,6 +180,14 @@ def test_a_kernel_beside_another(visit, server):
     copy = visit(link)
     copy.tab.get_by_role("table", name="Each kernel beside the other").wait_for()
     assert copy.tab.locator("[name='beside.sizes.rows']").input_value() == "8192"
+    assert not copy.tab.locator("#remarks").inner_text()
+    # A link that leaves sizes out, or has another family's, is filled in without a step of the history.
+    steps = copy.tab.evaluate("history.length")
+    copy.goto(f"#/predict?{GEMM}&devices=h200&beside=copy&beside.sizes.m=5")
+    copy.tab.get_by_role("table", name="Each kernel beside the other").wait_for()
+    assert {"beside.sizes.rows", "beside.sizes.cols"} <= copy.fields().keys()
+    assert "beside.sizes.m" not in copy.fields()
+    assert copy.tab.evaluate("history.length") <= steps + 1
     copy.goto(link.replace("beside.sizes.rows=8192", "beside.sizes.rows=many"))
     copy.tab.locator(".refused").filter(has_text="whole number").first.wait_for()
     copy.goto(link.replace("&threads=1", ""))

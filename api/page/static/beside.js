@@ -15,22 +15,30 @@ export function besidePanel(page, { coverage, ...kernel }, rows, isSet) {
   const { state, catalogue } = page;
   const place = el("div", {});
   const result = el("div", { "aria-live": "polite" });
+  const isLinked = Boolean(state.get(FAMILY));
   let timer = 0;
 
   async function ask() {
-    const kernels = [kernel, neighbour(page, kernel)];
-    const bodyOf = ({ device }) => ({ device, kernels, ...(coverage ? { coverage } : {}) });
+    // A panel that was folded, or that another one has replaced, asks no more.
+    if (!place.isConnected || !state.get(FAMILY)) return;
+    result.setAttribute("aria-busy", "true");
     try {
+      const kernels = [kernel, neighbour(page, kernel)];
+      const bodyOf = ({ device }) => ({ device, kernels, ...(coverage ? { coverage } : {}) });
       const answers = await Promise.all(rows.map((row) => orRefusal(page.ask(`beside-${row.series}`, PATH, bodyOf(row)))));
       draw(result, rows.map((row, i) => ({ ...row, answer: answers[i] })), kernels, isSet);
     } catch (error) {
-      if (!(error instanceof Stale)) window.reportError(error);
+      if (error instanceof Stale) return;
+      window.reportError(error);
     }
+    result.setAttribute("aria-busy", "false");
   }
 
   /** Another kernel, of the sizes that the address has, and else of those of the first kernel or of an example. */
   function choose(family) {
     const sizes = family === kernel.family ? kernel.sizes : exampleSizes(catalogue.schema(family));
+    const { properties } = catalogue.schema(family).properties.sizes;
+    for (const [name] of state.under(SIZES)) if (!(name in properties)) state.set({ [SIZES + name]: null });
     const missing = Object.entries(sizes).filter(([name]) => !state.get(SIZES + name));
     state.set({ [FAMILY]: family, ...Object.fromEntries(missing.map(([name, size]) => [SIZES + name, String(size)])) });
   }
@@ -43,6 +51,7 @@ export function besidePanel(page, { coverage, ...kernel }, rows, isSet) {
       field(FAMILY, "The other kernel", choice(catalogue.families, state.get(FAMILY))),
       el("div", { class: "grid" }, Object.entries(properties).map(([name, one]) => numberField(state, SIZES + name, name, one.description))),
     );
+    for (const control of form.querySelectorAll("[name]")) control.setAttribute("data-keep", control.name);
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("input", ({ target }) => {
       if (target.name === FAMILY) {
@@ -51,6 +60,7 @@ export function besidePanel(page, { coverage, ...kernel }, rows, isSet) {
         fill();
         place.querySelector("select").focus();
       } else state.set({ [target.name]: target.value.trim() });
+      result.setAttribute("aria-busy", "true");
       window.clearTimeout(timer);
       timer = window.setTimeout(ask, SETTLE_MS);
     });
@@ -58,20 +68,29 @@ export function besidePanel(page, { coverage, ...kernel }, rows, isSet) {
     place.replaceChildren(form, result);
   }
 
+  function open() {
+    choose(state.oneOf(FAMILY, catalogue.families, kernel.family));
+    fill();
+  }
+
   function toggled({ target }) {
-    if (target.open && !place.childElementCount) {
-      choose(state.oneOf(FAMILY, catalogue.families, kernel.family));
-      state.commit();
-      fill();
+    if (target.open) {
+      if (!place.childElementCount) open();
+      // What a link leaves out is filled in without a step of the history.
+      state.commit(isLinked);
       ask();
-    } else if (!target.open && state.get(FAMILY)) {
+    } else if (state.get(FAMILY)) {
+      window.clearTimeout(timer);
+      result.replaceChildren();
       place.replaceChildren();
       state.drop(SIZES);
       state.set({ [FAMILY]: null });
       state.commit();
     }
   }
-  return panel("Neighbours", folded({ open: Boolean(state.get(FAMILY)), ontoggle: toggled }, "Beside another kernel on the same device", place));
+  // Filled before it is drawn, so that a control that had the focus has it again.
+  if (isLinked) open();
+  return panel("Neighbours", folded({ open: isLinked, ontoggle: toggled }, "Beside another kernel on the same device", place));
 }
 
 const exampleSizes = ({ examples: [example], properties }) =>
@@ -95,12 +114,11 @@ function neighbour({ state, catalogue }, { family, sizes: _, config, impl, varia
 }
 
 function draw(result, rows, kernels, isSet) {
-  const refused = rows.filter(({ answer }) => answer instanceof Refusal).map(({ title, answer }) => ({ title, refusal: answer.errors[0]?.detail ?? answer.message }));
   const answers = rows.filter(({ answer }) => !(answer instanceof Refusal));
   const cells = answers.flatMap(({ title, answer }) =>
     answer.kernels.map((one, i) => [
       title,
-      `${kernels[i].family}, ${inWords(kernels[i].sizes, grouped)}`,
+      `${kernels[i].family} ${kernels[i].dtype}, ${inWords(kernels[i].sizes, grouped)}`,
       `${digits(one.slowdown.value)} times`,
       showInterval(one.latency_s, "s").text,
       show(one.alone.latency_s.value, "s"),
@@ -112,6 +130,13 @@ function draw(result, rows, kernels, isSet) {
     result,
     cells.length ? table("Each kernel beside the other", ["Device", "Kernel", "Longer", "Beside", "Alone"], cells) : "",
     ...[...new Set([...plain, ...about])].map((words) => hint(`${words[0].toUpperCase()}${words.slice(1)}.`)),
-    refusedPanel(refused),
+    refusedPanel(refusedOnce(rows.filter(({ answer }) => answer instanceof Refusal))),
   );
+}
+
+/** Refusals by device; one that is the same of all of several devices is said once. */
+function refusedOnce(rows) {
+  const all = rows.map(({ title, answer }) => ({ title, refusal: answer.errors[0]?.detail ?? answer.message }));
+  const isSame = all.length > 1 && new Set(all.map(({ refusal }) => refusal)).size === 1;
+  return isSame ? [{ title: "Every device", refusal: all[0].refusal }] : all;
 }

@@ -11,7 +11,7 @@ export const QUESTIONS = [
 
 /** Fields that addresses may have; views share them. */
 export const FIELDS =
-  /^(family|devices?|dtype|variant|impl|kv_dtype|cache_state|timing|threads|power_limit_w|clock_hz|grid|caps|coverage|model|config|phase|batch|length|source|weights|engine|input_tokens|output_tokens|concurrency|speculate|acceptance|draft|picture|bars|among|sort|descending|text|function|compiler|plan\.(tp|gpus|tpot_s|ttft_s|against)|llm\.(axes|devices|tp)|model\.(devices|picture)|sweep\.(dim|from|to|points|scale|target|y)|tiles\.(configs|device|top)|mlir\.where|accuracy\.(family|split|target)|nights\.offset|(sizes|config|bind|data|price_per_hour)\..+)$/;
+  /^(family|devices?|dtype|variant|impl|kv_dtype|cache_state|timing|threads|power_limit_w|clock_hz|grid|caps|beside|coverage|model|config|phase|batch|length|source|weights|engine|input_tokens|output_tokens|concurrency|speculate|acceptance|draft|picture|bars|among|sort|descending|text|function|compiler|plan\.(tp|gpus|tpot_s|ttft_s|against)|llm\.(axes|devices|tp)|model\.(devices|picture)|sweep\.(dim|from|to|points|scale|target|y)|tiles\.(configs|device|top)|mlir\.where|accuracy\.(family|split|target)|nights\.offset|(sizes|beside\.sizes|config|bind|data|price_per_hour)\..+)$/;
 
 /** Views by the name in the address: the title of the tab, what gets the module, and whether it needs the kernels' schemas. */
 export const VIEWS = [

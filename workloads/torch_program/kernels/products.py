@@ -8,6 +8,7 @@ from math import ceil, expm1, log1p, prod
 from typing import Any
 
 from ....features.errors import SpecError
+from ....features.families.moe import MAX_EXPERTS
 from ....features.kernel import KernelSpec
 from ..operation import REAL_DTYPES, Operation, TensorInfo, float_dtype
 from .kernel_use import (
@@ -124,24 +125,26 @@ _GROUP_SETUP = 6.0
 take 27 µs and more for some tokens, where products, gathers and activations take 12 µs."""
 
 _MATRICES_OVER_ROWS, _OF_A_MIXTURE = 4.0, 2.0 / 3.0
-"""Where a grouped product reads so many times more elements of matrices than of rows, it takes two thirds of a mixture of
-experts whose gate and up matrices are its own, since the down matrices are half as many again. Mixtures measured so on an H200
-stream at 0.6 of its memory's rate, and products of as many matrices at nearly all of it. With more rows gathers and sums by
-row are most of a mixture's time."""
+"""A grouped product of few rows is predicted as two thirds of a mixture of experts whose gate and up matrices are its own,
+since the down matrices are half as many again. 530 such mixtures in bf16 stream at 0.6 of an H200's memory, and batched
+products of as many matrices at nearly all of it. Rows are few where the elements of all matrices are at least four times those
+of the rows read and written; with more, gathers and sums by row are most of a mixture. Four was taken and not tuned."""
 
 
 def grouped_product(operation: Operation, kind: str) -> Uses:
     """`_grouped_mm`: groups of rows, each with a matrix of its own. Which rows is in values: they are taken as drawn evenly.
 
-    So few rows leave groups out: of G groups G (1 - (1 - 1/G)^rows) have any, and only their matrices are read.
+    In bf16 on a GPU few rows are part of a mixture of experts, see `_OF_A_MIXTURE`; all else is a batched product. There few
+    rows leave groups out: of G groups G (1 - (1 - 1/G)^rows) have any, and only their matrices are read.
     """
     a, b = operation.inputs[:2]
     groups = b.shape[0] if len(b.shape) == 3 else a.shape[0] if len(a.shape) == 3 else operation.inputs[-1].shape[0]
-    if kind == "gpu" and len(a.shape) == 2 and len(b.shape) == 3 and a.kernel_dtype in ("bf16", "fp16"):
+    if kind == "gpu" and a.kernel_dtype == "bf16" and len(a.shape) == 2 and len(b.shape) == 3:
         rows, k, n = a.shape[0], a.shape[1], b.shape[2]
-        if n % 2 == 0 and groups * k * n >= _MATRICES_OVER_ROWS * rows * (k + n) > 0:
+        is_mixture = 1 < groups <= MAX_EXPERTS and n % 2 == 0
+        if is_mixture and groups * k * n >= _MATRICES_OVER_ROWS * rows * (k + n) > 0:
             mixture = KernelSpec.of(
-                "moe", a.kernel_dtype, impl="torch-grouped", timing="device", tokens=rows, hidden=k, inter=n // 2, topk=1,
+                "moe", "bf16", impl="torch-grouped", timing="device", tokens=rows, hidden=k, inter=n // 2, topk=1,
                 experts=groups,
             )  # fmt: skip
             return scaled(

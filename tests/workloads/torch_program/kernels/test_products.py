@@ -1,4 +1,4 @@
-"""Products of whole numbers and convolutions of steps."""
+"""Products of whole numbers and of groups, and convolutions of steps."""
 
 from __future__ import annotations
 
@@ -35,3 +35,29 @@ def test_a_convolution_of_steps_has_the_arithmetic_of_a_convolution(operations: 
         each for each in operations(lambda: torch.conv_tbc(x, weight, x[0, 0, :1].expand(16))) if "tbc" in each.name
     )
     assert operation.flops == 2 * 16 * 3 * 16 * 5 * 8
+
+
+def test_groups_that_no_row_falls_into_are_not_read(operations: Operations) -> None:
+    def groups(rows: int) -> tuple[int, int]:
+        (product,) = kernels_of(grouped(operations, rows), "cpu")
+        return product.spec["batch"], product.spec["m"]
+
+    assert groups(8) == (8, 1)
+    assert groups(4096) == (128, 32)
+
+
+def grouped(operations: Operations, rows: int) -> Operation:
+    experts = torch.empty(128, 64, 32, dtype=torch.bfloat16, device="meta")
+    ends = torch.empty(128, dtype=torch.int32, device="meta")
+    x = torch.empty(rows, 64, dtype=torch.bfloat16, device="meta")
+    (operation,) = operations(lambda: torch._grouped_mm(x, experts, offs=ends))
+    return operation
+
+
+def test_few_rows_of_groups_on_a_gpu_are_part_of_a_mixture_of_experts(operations: Operations) -> None:
+    (mixture,) = kernels_of(grouped(operations, 512), "gpu")
+    assert (mixture.spec.family, mixture.spec.impl, mixture.scale) == ("moe", "torch-grouped", 2 / 3)
+    assert [mixture.spec[name] for name in ("tokens", "hidden", "inter", "experts")] == [512, 64, 16, 128]
+    product, *setup = kernels_of(grouped(operations, 1024), "gpu")
+    assert len(setup) == 1
+    assert [use.spec for use in kernels_of(grouped(operations, 1024), "cpu")] == [product.spec]

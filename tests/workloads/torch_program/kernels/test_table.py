@@ -381,29 +381,3 @@ def test_causal_attention_sees_the_keys_up_to_its_last_query(operations: Recorde
         for seen in (key, key[:, :, :64])
     ]
     assert ran[0] == ran[1]
-
-
-def test_groups_that_no_row_falls_into_are_not_read(operations: Recorded) -> None:
-    def groups(rows: int) -> tuple[int, int]:
-        (product,) = kernels_of(grouped(operations, rows), "cpu")
-        return product.spec["batch"], product.spec["m"]
-
-    assert groups(8) == (8, 1)
-    assert groups(4096) == (128, 32)
-
-
-def grouped(operations: Recorded, rows: int) -> Operation:
-    experts = torch.empty(128, 64, 32, dtype=torch.bfloat16, device="meta")
-    ends = torch.empty(128, dtype=torch.int32, device="meta")
-    x = torch.empty(rows, 64, dtype=torch.bfloat16, device="meta")
-    (operation,) = operations(lambda: torch._grouped_mm(x, experts, offs=ends))
-    return operation
-
-
-def test_few_rows_of_groups_on_a_gpu_are_part_of_a_mixture_of_experts(operations: Recorded) -> None:
-    (mixture,) = kernels_of(grouped(operations, 512), "gpu")
-    assert (mixture.spec.family, mixture.spec.impl, mixture.scale) == ("moe", "torch-grouped", 2 / 3)
-    assert [mixture.spec[name] for name in ("tokens", "hidden", "inter", "experts")] == [512, 64, 16, 128]
-    product, *setup = kernels_of(grouped(operations, 1024), "gpu")
-    assert len(setup) == 1
-    assert [use.spec for use in kernels_of(grouped(operations, 1024), "cpu")] == [product.spec]
