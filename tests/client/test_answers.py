@@ -36,7 +36,7 @@ def test_a_client_passes_over_fields_that_a_newer_service_adds():
 
 _THREADS = """
 import sys, threading
-from kernelcast.client import Columns, Prediction
+from kernelcast.client import Prediction
 from kernelcast.client.client import _decoded
 
 sys.setswitchinterval(1e-6)

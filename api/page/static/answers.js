@@ -49,6 +49,13 @@ export function rooflineParts(answers) {
   return { layers, stops };
 }
 
+/** What was refused of rows with a `title` and an `answer` each, for `refusedPanel`; what is the same of all of several is said once. */
+export function refusedRows(rows) {
+  const refused = rows.filter(({ answer }) => answer instanceof Refusal).map(({ title, answer }) => ({ title, refusal: answer.errors[0]?.detail ?? answer.message }));
+  const isSame = refused.length > 1 && refused.length === rows.length && new Set(refused.map(({ refusal }) => refusal)).size === 1;
+  return isSame ? [{ title: "Every device", refusal: refused[0].refusal }] : refused;
+}
+
 /** The part of a view where answers appear; it is busy while one is awaited, and stale while the last was refused. */
 export function answersPart() {
   return el("section", { class: "answers", "aria-label": "Answers", "aria-busy": "true" });

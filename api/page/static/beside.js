@@ -1,13 +1,13 @@
 // What a kernel and another on the same device cost each other: the other is chosen here, and asked about once a reader opens it.
+import { refusedRows } from "./answers.js";
 import { Refusal, Stale, orRefusal } from "./ask.js";
 import { el, folded, hint, panel, redraw, refusedPanel, table } from "./dom.js";
-import { choice, field, numberField, wholeOrText } from "./form.js";
+import { SETTLE_MS, choice, completeSizes, exampleSizes, field, numberField, wholeOrText } from "./form.js";
 import { digits, grouped, inWords, show, showInterval } from "./format.js";
 
 const PATH = "v1/predict/colocated";
 const FAMILY = "beside";
 const SIZES = "beside.sizes.";
-const SETTLE_MS = 180;
 
 /** The panel of a kernel on `rows`, devices as { device, title, series }, which run as they come: `isSet` says whether others are
  * asked about beside it. The other kernel is in the address, and the panel open where it is. */
@@ -37,10 +37,9 @@ export function besidePanel(page, { coverage, ...kernel }, rows, isSet) {
   /** Another kernel, of the sizes that the address has, and else of those of the first kernel or of an example. */
   function choose(family) {
     const sizes = family === kernel.family ? kernel.sizes : exampleSizes(catalogue.schema(family));
-    const { properties } = catalogue.schema(family).properties.sizes;
-    for (const [name] of state.under(SIZES)) if (!(name in properties)) state.set({ [SIZES + name]: null });
-    const missing = Object.entries(sizes).filter(([name]) => !state.get(SIZES + name));
-    state.set({ [FAMILY]: family, ...Object.fromEntries(missing.map(([name, size]) => [SIZES + name, String(size)])) });
+    for (const [name] of state.under(SIZES)) if (!(name in sizes)) state.set({ [SIZES + name]: null });
+    state.set({ [FAMILY]: family });
+    completeSizes(state, SIZES, sizes);
   }
 
   function fill() {
@@ -93,9 +92,6 @@ export function besidePanel(page, { coverage, ...kernel }, rows, isSet) {
   return panel("Neighbours", folded({ open: isLinked, ontoggle: toggled }, "Beside another kernel on the same device", place));
 }
 
-const exampleSizes = ({ examples: [example], properties }) =>
-  Object.fromEntries(Object.entries(properties.sizes.properties).map(([name, one]) => [name, example.sizes[name] ?? one.default ?? one.minimum]));
-
 /** The other kernel as a spec: in the format, on the threads and with the caches of the first, where its family has them. */
 function neighbour({ state, catalogue }, { family, sizes: _, config, impl, variant, kv_dtype: format, ...rest }) {
   const other = state.get(FAMILY);
@@ -130,13 +126,6 @@ function draw(result, rows, kernels, isSet) {
     result,
     cells.length ? table("Each kernel beside the other", ["Device", "Kernel", "Longer", "Beside", "Alone"], cells) : "",
     ...[...new Set([...plain, ...about])].map((words) => hint(`${words[0].toUpperCase()}${words.slice(1)}.`)),
-    refusedPanel(refusedOnce(rows.filter(({ answer }) => answer instanceof Refusal))),
+    refusedPanel(refusedRows(rows)),
   );
-}
-
-/** Refusals by device; one that is the same of all of several devices is said once. */
-function refusedOnce(rows) {
-  const all = rows.map(({ title, answer }) => ({ title, refusal: answer.errors[0]?.detail ?? answer.message }));
-  const isSame = all.length > 1 && new Set(all.map(({ refusal }) => refusal)).size === 1;
-  return isSame ? [{ title: "Every device", refusal: all[0].refusal }] : all;
 }

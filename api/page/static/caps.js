@@ -1,4 +1,5 @@
 // What each power limit costs: energy and time of a kernel against the limit, asked for once a reader opens it.
+import { refusedRows } from "./answers.js";
 import { Refusal, Stale, orRefusal } from "./ask.js";
 import { plot } from "./charts.js";
 import { details, el, folded, hint, list, numberCell, panel, refusedPanel, table } from "./dom.js";
@@ -35,9 +36,8 @@ export function capsPanel(page, { coverage: _, ...kernel }, rows) {
 }
 
 function draw(page, place, rows) {
-  const refused = rows.filter(({ answer }) => answer instanceof Refusal).map(({ title, answer }) => ({ title, refusal: answer.errors[0]?.detail ?? answer.message }));
   const curves = rows.filter(({ answer }) => !(answer instanceof Refusal)).map((row) => curveOf(page, row));
-  place.replaceChildren(...(curves.length ? [list(curves.map(bestWords)), ...figure(curves), limitsTable(curves)] : []), refusedPanel(refused));
+  place.replaceChildren(...(curves.length ? [list(curves.map(bestWords)), ...figure(curves), limitsTable(curves)] : []), refusedPanel(refusedRows(rows)));
 }
 
 /** Points by limit; the last is the device's own. */

@@ -9,7 +9,8 @@ import { namedShapes } from "./presets.js";
 
 const FIRST_FAMILY = "gemm";
 const FIRST_DEVICE = "nvidia-h200-sxm-141gb";
-const SETTLE_MS = 180;
+/** How long fields rest before their answer is asked for, in milliseconds. */
+export const SETTLE_MS = 180;
 const COVERAGES = ["0.5", "0.8", "0.9", "0.95"];
 const OPTIONAL = ["variant", "impl", "kv_dtype", "cache_state", "timing"];
 
@@ -48,10 +49,17 @@ function complete({ state, catalogue }) {
   completeDevices({ state, catalogue });
   if (!state.get("dtype")) state.set({ dtype: example.dtype });
   if (!state.get("variant") && schema.required.includes("variant")) state.set({ variant: example.variant });
-  for (const [name, one] of Object.entries(schema.properties.sizes.properties)) {
-    if (!state.get(`sizes.${name}`)) state.set({ [`sizes.${name}`]: example.sizes[name] ?? one.default ?? one.minimum });
-  }
+  completeSizes(state, "sizes.", exampleSizes(schema));
   return known || !family ? "" : `This service knows no kernel family ${family}; ${state.get("family")} is shown instead.`;
+}
+
+/** Sizes of a family's first example, by name. */
+export const exampleSizes = ({ examples: [example], properties }) =>
+  Object.fromEntries(Object.entries(properties.sizes.properties).map(([name, one]) => [name, example.sizes[name] ?? one.default ?? one.minimum]));
+
+/** Give the state those of `sizes` that it lacks under `prefix`. */
+export function completeSizes(state, prefix, sizes) {
+  for (const [name, size] of Object.entries(sizes)) if (!state.get(prefix + name)) state.set({ [prefix + name]: size });
 }
 
 /** Another family: sizes, tuning numbers and the variant of the one before say nothing about it. */
