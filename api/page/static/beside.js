@@ -2,7 +2,7 @@
 import { refusedRows } from "./answers.js";
 import { Refusal, Stale, orRefusal } from "./ask.js";
 import { el, folded, hint, panel, redraw, refusedPanel, table } from "./dom.js";
-import { SETTLE_MS, choice, completeSizes, exampleSizes, field, numberField, wholeOrText } from "./form.js";
+import { SETTLE_MS, choice, completeSizes, field, numberField, wholeOrText } from "./form.js";
 import { digits, grouped, inWords, show, showInterval } from "./format.js";
 
 const PATH = "v1/predict/colocated";
@@ -36,7 +36,7 @@ export function besidePanel(page, { coverage, ...kernel }, rows, isSet) {
 
   /** Another kernel, of the sizes that the address has, and else of those of the first kernel or of an example. */
   function choose(family) {
-    const sizes = family === kernel.family ? kernel.sizes : exampleSizes(catalogue.schema(family));
+    const sizes = family === kernel.family ? kernel.sizes : catalogue.exampleSizes(family);
     for (const [name] of state.under(SIZES)) if (!(name in sizes)) state.set({ [SIZES + name]: null });
     state.set({ [FAMILY]: family });
     completeSizes(state, SIZES, sizes);

@@ -24,6 +24,12 @@ class Catalogue {
     return this.kernels[family];
   }
 
+  /** Sizes of a family's first example, by name. */
+  exampleSizes(family) {
+    const { examples: [example], properties } = this.schema(family);
+    return Object.fromEntries(Object.entries(properties.sizes.properties).map(([name, one]) => [name, example.sizes[name] ?? one.default ?? one.minimum]));
+  }
+
   /** The device a name or alias stands for, or undefined. */
   device(name) {
     return this.byName.get(name.toLowerCase());

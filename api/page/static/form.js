@@ -49,13 +49,9 @@ function complete({ state, catalogue }) {
   completeDevices({ state, catalogue });
   if (!state.get("dtype")) state.set({ dtype: example.dtype });
   if (!state.get("variant") && schema.required.includes("variant")) state.set({ variant: example.variant });
-  completeSizes(state, "sizes.", exampleSizes(schema));
+  completeSizes(state, "sizes.", catalogue.exampleSizes(state.get("family")));
   return known || !family ? "" : `This service knows no kernel family ${family}; ${state.get("family")} is shown instead.`;
 }
-
-/** Sizes of a family's first example, by name. */
-export const exampleSizes = ({ examples: [example], properties }) =>
-  Object.fromEntries(Object.entries(properties.sizes.properties).map(([name, one]) => [name, example.sizes[name] ?? one.default ?? one.minimum]));
 
 /** Give the state those of `sizes` that it lacks under `prefix`. */
 export function completeSizes(state, prefix, sizes) {
