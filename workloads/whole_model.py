@@ -387,7 +387,7 @@ def predict_whole(
     if queued:
         specs = [replace(spec, timing=spec.timing or "device") for spec in specs]
     check_specs(predictor, specs)
-    predictions = predictor.predict(specs, [device] * len(specs), coverage=coverage)
+    predictions = predictor.in_long_loops().predict(specs, [device] * len(specs), coverage=coverage)
     on = predictor.devices.get(device)
     threads = {spec.threads for spec in specs}
     rate_b_per_s = cpu_stream(predictor, on, threads.pop() if len(threads) == 1 else None, coverage)

@@ -1,8 +1,9 @@
-"""Power from how busy a device is, for families whose own power was never measured.
+"""Power from how busy a device is, for families whose own power was never measured, and for short kernels in long loops.
 
 The share of the power limit is a floor plus what arithmetic and memory traffic add, each with an exponent on the share of its
 peak that a kernel reaches; kernels shorter than sensor and clocks can follow add less. It is a utilisation model (Hong and Kim,
-"An integrated GPU power and performance model", ISCA 2010), its weights are fitted to the families that have power.
+"An integrated GPU power and performance model", ISCA 2010), its weights are fitted to kernels measured in loops of seconds, or
+else to the families that have power.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from .intervals import Scores
 SURE_POWER_S = 333e-6
 """From this kernel time on, power read every 100 ms is trustworthy; of shorter kernels it does not reproduce between
 frameworks (public H200 and B200 tables: 40–53 % apart below 30 µs)."""
+
+LOG_POWER_ERROR = 0.45
+"""Half-width of ln of power's interval of 90 % where it is answered so: a family's power by the others' errs by 0.3 to 0.6."""
 
 POWERED_KIND = "gpu"
 """The kind of devices it holds for: no public table has the power of kernels on CPUs."""
@@ -49,12 +53,15 @@ class PowerRows:
         compute_s: Least seconds of their arithmetic.
         memory_s: Least seconds to move all their bytes through memory.
         share: Measured share of the power limit.
+        is_steady: Whether power is that of loops of seconds, as this project's collectors measure it, which is right of short
+            kernels too.
     """
 
     latency_s: Floats
     compute_s: Floats
     memory_s: Floats
     share: Floats
+    is_steady: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,8 @@ class UtilisationModel:
 
 def _drawn(rows: PowerRows, rng: np.random.Generator) -> PowerRows:
     index = rng.permutation(len(rows.share))[:_ROWS_OF_GROUP]
-    return PowerRows(*(getattr(rows, name)[index] for name in PowerRows.__slots__))
+    columns = (rows.latency_s, rows.compute_s, rows.memory_s, rows.share)
+    return PowerRows(*(column[index] for column in columns), is_steady=rows.is_steady)
 
 
 def _log_share(weights: Any, latency_s: Any, compute_s: Any, memory_s: Any) -> Any:
@@ -134,7 +142,11 @@ def _fit(groups: Sequence[PowerRows]) -> Floats:
     """The six weights that minimise a soft L1 loss of the groups' logarithms."""
     from scipy.optimize import least_squares
 
-    sure = [np.sqrt(np.clip(rows.latency_s / SURE_POWER_S, _LEAST_SURE, 1.0) / len(rows.share)) for rows in groups]
+    least = [1.0 if rows.is_steady else _LEAST_SURE for rows in groups]
+    sure = [
+        np.sqrt(np.clip(rows.latency_s / SURE_POWER_S, low, 1.0) / len(rows.share))
+        for rows, low in zip(groups, least, strict=True)
+    ]
     scale = np.sqrt(sum(len(rows.share) for rows in groups) / len(groups))
 
     def residuals(weights: Floats) -> Floats:

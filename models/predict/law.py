@@ -16,7 +16,7 @@ from ...features.batch.cases import Cases, Floats, Indices
 from ...features.cost.bounds import Work, work
 from ...features.device import Catalogue, Device
 from ..family_model.intervals import TargetColumns, power_limits_of
-from ..family_model.utilisation import POWERED_KIND, UtilisationModel
+from ..family_model.utilisation import LOG_POWER_ERROR, POWERED_KIND, UtilisationModel
 from .prediction import TARGETS, Predictions, Predictor
 
 METHOD = "law of bytes and operations"
@@ -44,9 +44,6 @@ _LAWS: Mapping[str, _Law] = MappingProxyType({"gpu": _Law(3e-6, 0.4, 0.35, 10.0)
 H200 5 % of 1,064 rows are below 0.4 of what this gives and 5 % above 6.4 times, strided copies among them; on three virtual
 machines of Xeons and EPYCs, with one and two threads, 0.2 and 8. In aiconfigurator's rows of engines on six GPUs these are 0.33
 and 3.0 for quantisation, 0.56 and 2.7 for latent attention, 0.64 and 8.5 for linear attention, 0.62 and 16 for convolutions."""
-
-_LOG_POWER_ERROR = 0.45
-"""Half-width of ln of power's interval of 90 %: one family's power by the others' errs by 0.3 to 0.5, and seconds are rough."""
 
 _SHARE_OF_90 = NormalDist().inv_cdf(0.95)
 
@@ -132,7 +129,7 @@ def _power(
         nothing = TargetColumns(*np.full((3, len(code)), np.nan))
         return nothing, nothing
     log_share = utilisation.log_share(latency.value, paper.bounds_s["compute"], paper.dram_all_s)
-    power_w, factor = np.maximum(limit_w * np.exp(log_share), idle_w), np.exp(_LOG_POWER_ERROR * width)
+    power_w, factor = np.maximum(limit_w * np.exp(log_share), idle_w), np.exp(LOG_POWER_ERROR * width)
     power = TargetColumns(power_w, np.maximum(power_w / factor, idle_w), np.minimum(power_w * factor, limit_w))
     energy = TargetColumns(power_w * latency.value, power.lower * latency.lower, power.upper * latency.upper)
     return power, energy

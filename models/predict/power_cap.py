@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...features.batch.cases import Cases, Floats
+from ...features.cost.bounds import work
 from ...features.device import Catalogue, Device
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, get_family
-from ..family_model.intervals import TargetColumns
+from ..family_model.intervals import TargetColumns, power_limits_of
+from ..family_model.utilisation import LOG_POWER_ERROR, POWERED_KIND, SURE_POWER_S, UtilisationModel
 from .power_law import Board, PowerSetting, kernel_response, log_error, on_clock, responses_together
 from .prediction import TARGETS, Interval, Prediction, Predictions
 
@@ -166,6 +168,51 @@ def rows_under(
     return answers
 
 
+_IN_WINDOWS = frozenset({"gemm", "attention", "moe"})
+"""Families of which nearly all measured power is that of engines' benchmarks, read in windows too short for short kernels: at
+the same traffic an H200 is said to draw 163 W in products of 10 us and 618 W in those of 210."""
+
+_SHARE_OF_BUSY = 0.5
+"""Weight of ln of power by how busy a board is, for the shortest kernels: either of the two errs by 0.24 (root mean square) of
+48 kernels measured in long loops, their mean by 0.17."""
+
+
+def in_long_loops(
+    cases: Cases, predictions: Predictions, devices: Catalogue, utilisation: UtilisationModel | None
+) -> Predictions:
+    """Predictions of cases of one family that run among others for seconds, on boards as they come.
+
+    Power of kernels of `SURE_POWER_S` and longer is that of their family's rows, of shorter ones between that and what
+    `utilisation` says. Families measured in long loops stay as they are.
+    """
+    if utilisation is None or cases.family.name not in _IN_WINDOWS:
+        return predictions
+    words, code = (labels := cases.categories.labels(lambda category: category.device)).words, labels.code
+    on = [devices.get(name) for name in words]
+    limits = [power_limits_of(device)[0] if device.kind == POWERED_KIND else np.nan for device in on]
+    limit_w = np.array(limits, dtype=np.float64)[code]
+    latency, power, energy = (predictions.targets[name] for name in TARGETS)
+    unsure = np.where(np.isnan(limit_w), 0.0, _SHARE_OF_BUSY * (1 - np.minimum(latency.value / SURE_POWER_S, 1.0)))
+    paper = work(cases, devices)
+    share = np.exp(utilisation.log_share(latency.value, paper.bounds_s["compute"], paper.dram_all_s))
+    more = (limit_w * share / power.value) ** unsure
+    spread = (
+        unsure * LOG_POWER_ERROR * NormalDist().inv_cdf((1 + predictions.coverage) / 2) / NormalDist().inv_cdf(0.95)
+    )
+    drawn_w, drawn_j = (_scaled_columns(each, more, spread) for each in (power, energy))
+    drawn_w = replace(drawn_w, upper=np.fmin(drawn_w.upper, np.maximum(power.upper, limit_w)))
+    return replace(predictions, targets=dict(zip(TARGETS, (latency, drawn_w, drawn_j), strict=True)))
+
+
+def _scaled_columns(columns: TargetColumns, factor: Floats, spread: Floats) -> TargetColumns:
+    """Values times factors of which the deviations of ln are those of `spread`; as they are where a factor is not known."""
+    down, up = (
+        np.hypot(np.log(a / b), spread) for a, b in ((columns.value, columns.lower), (columns.upper, columns.value))
+    )
+    value = columns.value * factor
+    return TargetColumns(value, value * np.exp(-down), value * np.exp(up))
+
+
 _BURSTS = ("", "torch", "triton", "cutlass")
 """Libraries, or beginnings of their names, whose kernels are timed for milliseconds; none is PyTorch. Those of engines run
 in long loops, at the limit where that binds."""
@@ -189,7 +236,7 @@ def in_steady_state(
         (i, each, each.power_w) for i, each in enumerate(predictions)
         if each.power_w is not None and "compute" in each.breakdown
     ]  # fmt: skip
-    if device.kind != "gpu" or limit_w is None or not busy:
+    if device.kind != POWERED_KIND or limit_w is None or not busy:
         return list(predictions)
     static_w = Board.of(device).static_w
     seconds = np.array([calls[i] * each.latency_s.value for i, each, _ in busy])

@@ -199,6 +199,9 @@ class Predictor(Protocol):
     def predict_cases(self, cases: Cases, *, coverage: float = 0.9) -> Predictions:
         """Predictions of cases of one family, in columns."""
 
+    def in_long_loops(self) -> Predictor:
+        """The same for kernels that run among others for seconds, as those of programs and services do."""
+
 
 _STEPS_PER_UNKNOWN_LABEL = 2.0
 """A dtype, variant or impl never measured widens like a case two typical spacings outside the domain: doubled."""

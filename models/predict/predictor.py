@@ -36,7 +36,7 @@ from ..family_model.vector_products import bound_by_streams, unknown_vectors
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, record_or_like, training_support
 from .law import cases_by_law, with_law
-from .power_cap import under_settings
+from .power_cap import in_long_loops, under_settings
 from .power_law import PowerSetting
 from .prediction import TARGETS, Prediction, Predictions, answer_programs
 
@@ -280,12 +280,12 @@ class ArtifactPredictor:
 
     def __init__(
         self, directory: Path, manifest: Mapping[str, Any], devices: Catalogue, loaded: Any = (),
-        setting: PowerSetting | None = None, sustained: float = 1.0,
+        setting: PowerSetting | None = None, sustained: float = 1.0, is_long: bool = False,
     ) -> None:  # fmt: skip
         self.directory = directory
         self.manifest = manifest
         self.devices = devices
-        self.setting, self._sustained = setting, sustained
+        self.setting, self._sustained, self._is_long = setting, sustained, is_long
         self._loaded: dict[str, FamilyPredictor] = dict(loaded)
         self._lock = Lock()
 
@@ -304,8 +304,9 @@ class ArtifactPredictor:
     def with_families(self, families: Mapping[str, FamilyPredictor]) -> ArtifactPredictor:
         """The same with other predictors for some families."""
         return ArtifactPredictor(
-            self.directory, self.manifest, self.devices, self._loaded | dict(families), self.setting, self._sustained
-        )
+            self.directory, self.manifest, self.devices, self._loaded | dict(families), self.setting, self._sustained,
+            self._is_long,
+        )  # fmt: skip
 
     def under(self, setting: PowerSetting | None, sustained: float = 1.0) -> ArtifactPredictor:
         """The same for boards set so: what it predicts raises `SpecError` where a device cannot be; None: as they come.
@@ -314,7 +315,14 @@ class ArtifactPredictor:
         """
         if setting is self.setting is None:
             return self
-        other = ArtifactPredictor(self.directory, self.manifest, self.devices, (), setting, sustained)
+        return self._like(setting, sustained, is_long=self._is_long)
+
+    def in_long_loops(self) -> ArtifactPredictor:
+        """The same for kernels that run among others for seconds, see `power_cap.in_long_loops`."""
+        return self if self._is_long else self._like(self.setting, self._sustained, is_long=True)
+
+    def _like(self, setting: PowerSetting | None, sustained: float, *, is_long: bool) -> ArtifactPredictor:
+        other = ArtifactPredictor(self.directory, self.manifest, self.devices, (), setting, sustained, is_long)
         other._loaded, other._lock = self._loaded, self._lock
         return other
 
@@ -357,6 +365,9 @@ class ArtifactPredictor:
         if self.setting is not None:
             predictions = self.under(None).predict_cases(cases, coverage=coverage)
             return under_settings(cases, predictions, self.devices, [self.setting] * len(cases), self._sustained)
+        if self._is_long:
+            predictions = self._like(None, 1.0, is_long=False).predict_cases(cases, coverage=coverage)
+            return in_long_loops(cases, predictions, self.devices, self.utilisation)
         n = len(cases.dtype)
         if cases.family.launches is not None:
             kinds = self.manifest["families"].get(cases.family.name, {}).get("kinds", ())

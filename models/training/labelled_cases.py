@@ -55,6 +55,12 @@ class LabelledCases:
         source = None if self.source is None else self.source[index]
         return LabelledCases(self.cases.take(index), self.latency_s[index], self.power_w[index], source)
 
+    def is_collected(self) -> Any:
+        """Whether this project's collectors measured each row, shape `(n,)`."""
+        if self.source is None:
+            return np.zeros(len(self), dtype=np.bool_)
+        return np.char.startswith(self.source, _OWN_SOURCE)
+
 
 def labelled_table(table: pa.Table, family: str, devices: Catalogue | None = None) -> LabelledCases:
     """The rows of a stored table (columns of `datasets.rows.schema.arrow_schema`) that were measured, status `ok`.

@@ -8,7 +8,7 @@ that ships is fitted on all rows.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -242,19 +242,13 @@ def _train_family(
 def with_utilisation(
     families: Mapping[str, FamilyModel], tables: Sequence[LabelledCases], devices: Catalogue, seed: int
 ) -> dict[str, FamilyModel]:
-    """The families, those without power with what the others' rows say of it; as they are where these say too little."""
-    groups: dict[tuple[str, str], PowerRows] = {}
-    for rows in tables:
-        name = rows.cases.family.name
-        for device in np.unique(rows.cases.device).tolist() if "power" in families[name].targets else ():
-            index = np.flatnonzero((rows.cases.device == device) & ~np.isnan(rows.power_w))
-            limit_w, _ = power_limits_of(devices.get(device))
-            if devices.get(device).kind == POWERED_KIND and len(index) >= MIN_ROWS and not np.isnan(limit_w):
-                here = rows.take(index)
-                paper = work(here.cases.with_catalogue_names(devices).with_core_counts(devices), devices)
-                share = here.power_w / limit_w
-                groups[name, device] = PowerRows(here.latency_s, paper.bounds_s["compute"], paper.dram_all_s, share)
-    fitted = UtilisationModel.fit(groups, seed)
+    """The families, those without power with what the others' rows say of it; as they are where these say too little.
+
+    Where this project's collectors measured power, in loops of seconds, their rows alone say it, those of all families.
+    """
+    powered = {name for name, family in families.items() if "power" in family.targets}
+    fitted = UtilisationModel.fit(_power_rows(tables, devices, set(families), collected=True), seed)
+    fitted = fitted or UtilisationModel.fit(_power_rows(tables, devices, powered), seed)
     if fitted is None:
         return dict(families)
     model, scores = fitted
@@ -264,6 +258,39 @@ def with_utilisation(
         else replace(family, utilisation=model, targets={**family.targets, "power": unmeasured, "energy": unmeasured})
         for name, family in families.items()
     }  # fmt: skip
+
+
+_FEW_ROWS = 5
+"""Fewer rows of a family on a GPU than this say nothing of how busy it is."""
+
+
+def _power_rows(
+    tables: Sequence[LabelledCases], devices: Catalogue, names: Set[str], *, collected: bool = False
+) -> dict[tuple[str, str], PowerRows]:
+    """Rows with power of GPUs by family and device, groups of less than `MIN_ROWS` left out.
+
+    Args:
+        tables: rows by family.
+        devices: the devices known.
+        names: the families that count.
+        collected: rows of this project's collectors alone; a few make a group.
+    """
+    groups: dict[tuple[str, str], PowerRows] = {}
+    for rows in tables:
+        name = rows.cases.family.name
+        has_power = ~np.isnan(rows.power_w) & (rows.is_collected() if collected else True)
+        for device in np.unique(rows.cases.device[has_power]).tolist() if name in names else ():
+            index = np.flatnonzero((rows.cases.device == device) & has_power)
+            limit_w, _ = power_limits_of(devices.get(device))
+            least = _FEW_ROWS if collected else MIN_ROWS
+            if devices.get(device).kind == POWERED_KIND and len(index) >= least and not np.isnan(limit_w):
+                here = rows.take(index)
+                paper = work(here.cases.with_catalogue_names(devices).with_core_counts(devices), devices)
+                share = here.power_w / limit_w
+                groups[name, device] = PowerRows(
+                    here.latency_s, paper.bounds_s["compute"], paper.dram_all_s, share, is_steady=collected
+                )
+    return groups
 
 
 def _target_models(

@@ -48,6 +48,9 @@ class FakePredictor:
         """Nothing reaches a limit."""
         return self
 
+    def in_long_loops(self) -> FakePredictor:
+        return self
+
     def impls(self, family: str) -> tuple[str, ...]:
         return ("torch", "iree", "triton", "cutlass", "vllm-0.24.0")
 

@@ -16,7 +16,8 @@ GEMM = {"dtype": "bf16", "m": 4096, "n": 4096, "k": 4096}
 def test_a_kernel_alone_is_set_nearly_as_in_a_list():
     alone = kernelcast.best_cap("matmul", "h100-sxm", slowdown=0.05, **GEMM)
     listed = kernelcast.best_cap([{"family": "gemm", **GEMM}], "h100-sxm", slowdown=0.05)
-    assert alone.best.power_limit_w == listed.best.power_limit_w
+    # In a list it runs for seconds, and so draws a little more than a single one.
+    assert alone.best.power_limit_w == pytest.approx(listed.best.power_limit_w, abs=20)
     assert alone.best.time <= 1.05
     assert alone.best.energy < 0.95
 

@@ -100,8 +100,8 @@ def test_a_cpu_streams_what_its_long_vectors_were_measured_to(predictor: Artifac
     assert alone is not None
     assert both is not None
     assert alone.lower < alone.value < alone.upper
-    # Measured: 8.4 to 11.9 GB/s on one core and 13.3 to 22.3 on two, of 29.7 in the device file.
-    assert 7e9 < alone.value < 14e9
+    # Measured: 8.4 to 14.4 GB/s on one core and 13.3 to 22.3 on two, of 29.7 in the device file.
+    assert 7e9 < alone.value < 15e9
     assert alone.value < both.value < on.required("memory_bandwidth_b_per_s")
 
 

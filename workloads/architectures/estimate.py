@@ -158,7 +158,8 @@ def estimate_steps(
             for step in some
         ]  # fmt: skip
         specs = list(dict.fromkeys(kernel.spec for each in runs for kernel in each.kernels))
-        by_spec = dict(zip(specs, predictor.predict(specs, [on.name] * len(specs), coverage=coverage), strict=True))
+        answers = predictor.in_long_loops().predict(specs, [on.name] * len(specs), coverage=coverage)
+        by_spec = dict(zip(specs, answers, strict=True))
         read_b = dict(zip(specs, weights_b(specs, on).tolist(), strict=True))
         return [
             _estimate(facts, step, formats, plan, on, each, by_spec, read_b, rate_b_per_s, impl, training, recompute)

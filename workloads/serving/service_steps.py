@@ -170,9 +170,15 @@ def _conversion_s(request: ServingRequest, device: Device) -> float:
     return clocks * numbers / (units * clock)
 
 
+_MULTIPLIED_AS = {**NATIVE_AS, "fp8_block": "fp8"}
+
+
 def multiplies(device: Device, dtype: str) -> bool:
-    """Whether a device's matrix units multiply a format, and not only another in its place."""
-    name = NATIVE_AS.get(dtype, dtype)
+    """Whether a device's matrix units multiply a format, and not only another in its place.
+
+    Blocks of fp8 are multiplied as fp8, their scales applied after.
+    """
+    name = _MULTIPLIED_AS.get(dtype, dtype)
     if name in WEIGHT_ONLY_B:
         return False
     try:

@@ -143,6 +143,9 @@ class Fake:
         self.devices = catalogue()
         self.predict = predictor.predict
 
+    def in_long_loops(self) -> Fake:
+        return self
+
 
 def test_the_python_door_takes_mappings_flat_or_nested_and_kernels(monkeypatch, fake):
     from kernelcast.models.predict import predictor

@@ -14,7 +14,7 @@ from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.family_model.utilisation import PowerRows, UtilisationModel
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training import training
-from kernelcast.models.training.labelled_cases import LabelledCases
+from kernelcast.models.training.labelled_cases import LabelledCases, joined
 
 MadeUp = Callable[..., LabelledCases]
 A100, MI300X, CPU = "nvidia-a100-sxm-80gb", "amd-mi300x", "amd-epyc-9005-vm-2c"
@@ -116,6 +116,28 @@ def test_power_that_nothing_answers_is_refused(
     entry = {**manifest["families"][family], **change}
     with pytest.raises(ArtifactError, match="power needs members or a utilisation model"):
         load_family(predictor.directory, {**manifest, "families": {family: entry}}, family)
+
+
+def test_power_that_collectors_measured_goes_before_that_of_tables(made_up: MadeUp, artifact: Artifact) -> None:
+    gemm, softmax = made_up(60, devices=(A100,)), made_up(60, family="softmax", impls=("torch",), devices=(A100,))
+    families = {
+        **artifact.families,
+        "layernorm": artifact.families["softmax"],
+        "softmax": replace(artifact.families["softmax"], targets=artifact.families["gemm"].targets),
+    }
+
+    def share(source: str, watts: float) -> float:
+        both = [
+            joined([rows, replace(rows, power_w=np.full(60, watts), source=np.full(60, source))])
+            for rows in (replace(each, source=np.full(60, "a table")) for each in (gemm, softmax))
+        ]
+        law = training.with_utilisation(families, both, catalogue(), 0)["layernorm"].utilisation
+        assert law is not None
+        return float(np.exp(law.log_share(np.array([1e-4]), np.array([5e-5]), np.array([5e-5]))[0]))
+
+    assert share("kernelcast 0.1.0", 100.0) == pytest.approx(0.25, rel=0.15)
+    assert share("kernelcast 0.1.0", 200.0) == pytest.approx(0.5, rel=0.15)
+    assert share("another table", 100.0) > 0.3
 
 
 def test_rows_of_a_device_without_a_public_limit_say_nothing(

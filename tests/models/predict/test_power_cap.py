@@ -238,3 +238,30 @@ def test_a_board_that_runs_large_products_all_the_time_is_at_its_limit(predictor
     assert in_steady_state([KernelSpec.of("gemm", "fp32", m=4096, n=4096, k=4096)], [alone], [1], device) == [alone]
     cpu = catalogue().get("amd-epyc-9654")
     assert in_steady_state([GEMM], [large], [1], cpu) == [large]
+
+
+def test_short_products_that_run_for_seconds_draw_what_the_board_does(predictor):
+    # Layers of Llama 3.1 8B at 64 sequences draw 560 W on an H200 (`datasets/data/programs/steps.parquet`); windows say 430.
+    short = KernelSpec.of("gemm", "bf16", m=64, n=28672, k=4096)
+    (alone,), (among,) = (each.predict([short], [H200]) for each in (predictor, predictor.in_long_loops()))
+    assert among.latency_s == alone.latency_s
+    assert 1.1 < among.power_w.value / alone.power_w.value < 1.6
+    assert among.power_w.upper / among.power_w.value > 1.05
+    assert among.power_w.upper <= 700.0
+    assert among.energy_j.value == pytest.approx(among.latency_s.value * among.power_w.value, rel=0.1)
+    # A limit acts on what the board draws then.
+    (limited,) = predictor.in_long_loops().under(PowerSetting(power_limit_w=400.0)).predict([short], [H200])
+    assert limited.power_w.value <= 400.0
+    assert limited.latency_s.value > among.latency_s.value
+
+
+def test_what_was_measured_in_long_loops_and_what_has_no_power_stay(predictor):
+    long, other = (
+        KernelSpec.of("gemm", "bf16", m=8192, n=8192, k=8192),
+        KernelSpec.of("softmax", "bf16", rows=64, cols=64),
+    )
+    loops = predictor.in_long_loops()
+    assert loops.predict([long, other], [H200] * 2) == predictor.predict([long, other], [H200] * 2)
+    small = KernelSpec.of("gemm", "fp32", m=64, n=64, k=64)
+    assert loops.predict([small], [EPYC]) == predictor.predict([small], [EPYC])
+    assert loops.in_long_loops() is loops

@@ -52,6 +52,7 @@ def test_a_cache_in_a_format_that_the_device_lacks_is_converted(predictor: Artif
         ("vllm", "v100-sxm-16gb", Formats.of("fp16", weights="fp8"), "use int8, int4, fp16"),
         ("trtllm", "a100-sxm-80gb", Formats.of("bf16", weights="nvfp4"), "use int8, int4, fp16, bf16"),
         ("vllm", "mi250", Formats.of("bf16", weights="fp8"), "no products of fp8 weights"),
+        ("trtllm", "a100-sxm-80gb", Formats.of("bf16", weights="fp8_block"), "no products of fp8_block weights"),
     ],
 )  # fmt: skip
 def test_what_does_not_run_is_refused_with_what_does(engine: str, device: str, formats: Formats, message: str) -> None:
@@ -72,6 +73,10 @@ def test_what_does_not_run_is_refused_with_what_does(engine: str, device: str, f
         ("trtllm", "b200", Formats.of("bf16", weights="nvfp4")),
         ("pytorch", "v100-sxm-16gb", Formats.of("bf16")),
         ("vllm", "mi300x", Formats.of("bf16", weights="fp8")),
+        # As DeepSeek-V3 has them.
+        ("vllm", "mi300x", Formats.of("bf16", weights="fp8_block")),
+        ("trtllm", "b200", Formats.of("bf16", weights="fp8_block")),
+        ("trtllm", "h100-sxm", Formats.of("bf16", weights="fp8_block")),
         ("vllm", "max-1550", Formats.of("fp16")),
     ],
 )  # fmt: skip

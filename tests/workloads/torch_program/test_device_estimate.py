@@ -110,9 +110,9 @@ def test_a_slower_interpreter_takes_longer_to_call_the_same_operators(recorded: 
     zen3, xeon = "amd-epyc-7003-vm-2c", "intel-xeon-emerald-rapids-vm-2c"
     inference = torch.no_grad()(forward)
     slow, fast = (recorded(inference, name, threads=1).totals[name].host_s for name in (zen3, xeon))
-    # Tiny copies take 1.9 µs on one and 0.84 µs on the other.
-    assert slow == pytest.approx(2.25 * fast, rel=0.2)
-    assert fast == pytest.approx(50 * 1.5e-6 + 100 * 2.2e-6, rel=0.1)
+    # Tiny copies take 1.6 to 1.9 µs on one and 0.84 to 0.94 µs on the other.
+    assert slow == pytest.approx(2.1 * fast, rel=0.2)
+    assert fast == pytest.approx(50 * 1.5e-6 + 100 * 2.2e-6, rel=0.15)
     trained = recorded(backward, xeon, threads=1).totals[xeon].host_s
     assert trained > 2 * fast
 
