@@ -122,8 +122,10 @@ class UtilisationModel:
 
 def _drawn(rows: PowerRows, rng: np.random.Generator) -> PowerRows:
     index = rng.permutation(len(rows.share))[:_ROWS_OF_GROUP]
-    columns = (rows.latency_s, rows.compute_s, rows.memory_s, rows.share)
-    return PowerRows(*(column[index] for column in columns), is_steady=rows.is_steady)
+    latency_s, compute_s, memory_s, share = (
+        column[index] for column in (rows.latency_s, rows.compute_s, rows.memory_s, rows.share)
+    )
+    return PowerRows(latency_s, compute_s, memory_s, share, rows.is_steady)
 
 
 def _log_share(weights: Any, latency_s: Any, compute_s: Any, memory_s: Any) -> Any:

@@ -170,15 +170,9 @@ def _conversion_s(request: ServingRequest, device: Device) -> float:
     return clocks * numbers / (units * clock)
 
 
-_MULTIPLIED_AS = {**NATIVE_AS, "fp8_block": "fp8"}
-
-
 def multiplies(device: Device, dtype: str) -> bool:
-    """Whether a device's matrix units multiply a format, and not only another in its place.
-
-    Blocks of fp8 are multiplied as fp8, their scales applied after.
-    """
-    name = _MULTIPLIED_AS.get(dtype, dtype)
+    """Whether a device's matrix units multiply a format, and not only another in its place."""
+    name = NATIVE_AS.get(dtype, dtype)
     if name in WEIGHT_ONLY_B:
         return False
     try:
@@ -241,7 +235,8 @@ def check_formats(engine: str, formats: Formats, device: Device) -> None:
 def _has_weights(engine: str, weights: str, device: Device) -> bool:
     if weights not in ("fp8", "fp8_block", "nvfp4", "mxfp4"):
         return True
-    if multiplies(device, weights):
+    # Units for fp8 multiply blocks of it, whose scales are applied after.
+    if multiplies(device, weights.removesuffix("_block")):
         return True
     if device.vendor == "amd" or not multiplies(device, "bf16"):
         return False
