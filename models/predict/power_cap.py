@@ -183,34 +183,47 @@ def in_long_loops(
     """Predictions of cases of one family that run among others for seconds, on boards as they come.
 
     Power of kernels of `SURE_POWER_S` and longer is that of their family's rows, of shorter ones between that and what
-    `utilisation` says. Families measured in long loops stay as they are.
+    `utilisation` says. Families that are not of `_IN_WINDOWS`, and kernels without power, stay as they are.
     """
     if utilisation is None or cases.family.name not in _IN_WINDOWS:
         return predictions
-    words, code = (labels := cases.categories.labels(lambda category: category.device)).words, labels.code
-    on = [devices.get(name) for name in words]
-    limits = [power_limits_of(device)[0] if device.kind == POWERED_KIND else np.nan for device in on]
-    limit_w = np.array(limits, dtype=np.float64)[code]
+    labels = cases.categories.labels(lambda category: category.device)
+    on = [devices.get(name) for name in labels.words]
+    limits = [power_limits_of(device) if device.kind == POWERED_KIND else (np.nan, np.nan) for device in on]
+    limit_w, idle_w = np.array(limits, dtype=np.float64).reshape(-1, 2)[labels.code].T
     latency, power, energy = (predictions.targets[name] for name in TARGETS)
-    unsure = np.where(np.isnan(limit_w), 0.0, _SHARE_OF_BUSY * (1 - np.minimum(latency.value / SURE_POWER_S, 1.0)))
+    weight = _SHARE_OF_BUSY * (1 - np.minimum(latency.value / SURE_POWER_S, 1.0))
+    is_changed = (weight > 0) & ~np.isnan(limit_w) & ~np.isnan(power.value)
+    if not is_changed.any():
+        return predictions
     paper = work(cases, devices)
     share = np.exp(utilisation.log_share(latency.value, paper.bounds_s["compute"], paper.dram_all_s))
-    more = (limit_w * share / power.value) ** unsure
+    factor = (limit_w * share / power.value) ** weight
     spread = (
-        unsure * LOG_POWER_ERROR * NormalDist().inv_cdf((1 + predictions.coverage) / 2) / NormalDist().inv_cdf(0.95)
+        weight * LOG_POWER_ERROR * NormalDist().inv_cdf((1 + predictions.coverage) / 2) / NormalDist().inv_cdf(0.95)
     )
-    drawn_w, drawn_j = (_scaled_columns(each, more, spread) for each in (power, energy))
-    drawn_w = replace(drawn_w, upper=np.fmin(drawn_w.upper, np.maximum(power.upper, limit_w)))
+    with np.errstate(invalid="ignore"):
+        low_w, value_w, high_w = (np.clip(end, idle_w, limit_w) for end in _scaled_ends(power, factor, spread))
+        low_j, value_j, high_j = _scaled_ends(energy, factor, spread)
+        # Energy has no ends that power and time have not.
+        low_j, high_j = np.maximum(low_j, latency.lower * low_w), np.minimum(high_j, latency.upper * high_w)
+        drawn = ((low_w, value_w, high_w), (np.minimum(low_j, value_j), value_j, np.maximum(high_j, value_j)))
+    old = [(columns.lower, columns.value, columns.upper) for columns in (power, energy)]
+    ends = [
+        [np.where(is_changed, new, before) for new, before in zip(*pair, strict=True)]
+        for pair in zip(drawn, old, strict=True)
+    ]
+    drawn_w, drawn_j = (TargetColumns(value, lower, upper) for lower, value, upper in ends)
     return replace(predictions, targets=dict(zip(TARGETS, (latency, drawn_w, drawn_j), strict=True)))
 
 
-def _scaled_columns(columns: TargetColumns, factor: Floats, spread: Floats) -> TargetColumns:
-    """Values times factors of which the deviations of ln are those of `spread`; as they are where a factor is not known."""
+def _scaled_ends(columns: TargetColumns, factor: Floats, spread: Floats) -> tuple[Floats, Floats, Floats]:
+    """Lower ends, values and upper ends times factors of which the deviations of ln are those of `spread`."""
     down, up = (
         np.hypot(np.log(a / b), spread) for a, b in ((columns.value, columns.lower), (columns.upper, columns.value))
     )
     value = columns.value * factor
-    return TargetColumns(value, value * np.exp(-down), value * np.exp(up))
+    return value * np.exp(-down), value, value * np.exp(up)
 
 
 _BURSTS = ("", "torch", "triton", "cutlass")

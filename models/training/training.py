@@ -247,8 +247,9 @@ def with_utilisation(
     Where this project's collectors measured power, in loops of seconds, their rows alone say it, those of all families.
     """
     powered = {name for name, family in families.items() if "power" in family.targets}
-    fitted = UtilisationModel.fit(_power_rows(tables, devices, set(families), collected=True), seed)
-    fitted = fitted or UtilisationModel.fit(_power_rows(tables, devices, powered), seed)
+    collected = _power_rows(tables, devices, set(families), collected=True)
+    is_enough = sum(len(rows.share) for rows in collected.values()) >= _LEAST_COLLECTED
+    fitted = UtilisationModel.fit(collected if is_enough else _power_rows(tables, devices, powered), seed)
     if fitted is None:
         return dict(families)
     model, scores = fitted
@@ -260,8 +261,9 @@ def with_utilisation(
     }  # fmt: skip
 
 
-_FEW_ROWS = 5
-"""Fewer rows of a family on a GPU than this say nothing of how busy it is."""
+_FEW_ROWS, _LEAST_COLLECTED = 5, 100
+"""Fewer rows of a family on a GPU than the first say nothing of how busy it is; fewer of all families than the second do not go
+before those of tables."""
 
 
 def _power_rows(

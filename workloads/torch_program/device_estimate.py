@@ -237,9 +237,10 @@ def _predictions(
     groups: dict[tuple[str, str], list[KernelSpec]] = defaultdict(list)
     for spec in specs:
         groups[spec.family, spec.dtype].append(spec)
+    loops = predictor.in_long_loops()
     for group in groups.values():
         try:
-            answers = predictor.in_long_loops().predict(group, [device] * len(group), coverage=coverage)
+            answers = loops.predict(group, [device] * len(group), coverage=coverage)
             known.update(zip(group, answers, strict=True))
         except SpecError as error:
             if error.field not in ("dtype", "family"):

@@ -140,6 +140,22 @@ def test_power_that_collectors_measured_goes_before_that_of_tables(made_up: Made
     assert share("another table", 100.0) > 0.3
 
 
+def test_few_rows_of_collectors_do_not_go_before_a_table(made_up: MadeUp, artifact: Artifact) -> None:
+    tables = [made_up(60, devices=(A100,)), made_up(60, family="softmax", impls=("torch",), devices=(A100,))]
+    few = [
+        replace(rows.take(slice(0, 10)), power_w=np.full(10, 40.0), source=np.full(10, "kernelcast")) for rows in tables
+    ]
+    families = {
+        **artifact.families,
+        "layernorm": artifact.families["softmax"],
+        "softmax": replace(artifact.families["softmax"], targets=artifact.families["gemm"].targets),
+    }
+    both = [joined(list(pair)) for pair in zip(tables, few, strict=True)]
+    law = training.with_utilisation(families, both, catalogue(), 0)["layernorm"].utilisation
+    assert law is not None
+    assert np.exp(law.log_share(np.array([1e-4]), np.array([5e-5]), np.array([5e-5])))[0] > 0.3
+
+
 def test_rows_of_a_device_without_a_public_limit_say_nothing(
     made_up: MadeUp, artifact: Artifact, unlimited: Catalogue
 ) -> None:

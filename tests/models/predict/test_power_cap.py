@@ -241,7 +241,7 @@ def test_a_board_that_runs_large_products_all_the_time_is_at_its_limit(predictor
 
 
 def test_short_products_that_run_for_seconds_draw_what_the_board_does(predictor):
-    # Layers of Llama 3.1 8B at 64 sequences draw 560 W on an H200 (`datasets/data/programs/steps.parquet`); windows say 430.
+    # Layers of Llama 3.1 8B at 64 sequences draw 560 W on an H200 (`datasets/data/programs/steps.parquet`).
     short = KernelSpec.of("gemm", "bf16", m=64, n=28672, k=4096)
     (alone,), (among,) = (each.predict([short], [H200]) for each in (predictor, predictor.in_long_loops()))
     assert among.latency_s == alone.latency_s
