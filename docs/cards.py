@@ -304,7 +304,7 @@ standard error of its logarithm (docs/neighbours.md). The law of GPUs is fitted 
 """
 
 GPU_PAIR_GAPS = (
-    "One board, two minutes, one process: processes that take turns are not in it, nor more than two kernels.",
+    "Two boards, four minutes, one process: processes that take turns are not in it, nor more than two kernels.",
     "Calls of at most 5 ms and operands of at most 2 GB.",
     "What engines fuse (latent and linear attention, rotary positions, quantisation) ran as eager PyTorch, in many launches.",
     "Slots are too short for a power limit to act on two kernels in full.",
