@@ -202,33 +202,34 @@ def in_long_loops(
     spread = (
         weight * LOG_POWER_ERROR * NormalDist().inv_cdf((1 + predictions.coverage) / 2) / NormalDist().inv_cdf(0.95)
     )
-    with np.errstate(invalid="ignore"):
-        low_w, value_w, high_w = (np.clip(end, idle_w, limit_w) for end in _scaled_ends(power, factor, spread))
-        low_j, value_j, high_j = _scaled_ends(energy, factor, spread)
-        # Energy has no ends that power and time have not.
-        low_j, high_j = np.maximum(low_j, latency.lower * low_w), np.minimum(high_j, latency.upper * high_w)
-        drawn = ((low_w, value_w, high_w), (np.minimum(low_j, value_j), value_j, np.maximum(high_j, value_j)))
-    old = [(columns.lower, columns.value, columns.upper) for columns in (power, energy)]
-    ends = [
-        [np.where(is_changed, new, before) for new, before in zip(*pair, strict=True)]
-        for pair in zip(drawn, old, strict=True)
-    ]
-    drawn_w, drawn_j = (TargetColumns(value, lower, upper) for lower, value, upper in ends)
-    return replace(predictions, targets=dict(zip(TARGETS, (latency, drawn_w, drawn_j), strict=True)))
-
-
-def _scaled_ends(columns: TargetColumns, factor: Floats, spread: Floats) -> tuple[Floats, Floats, Floats]:
-    """Lower ends, values and upper ends times factors of which the deviations of ln are those of `spread`."""
-    down, up = (
-        np.hypot(np.log(a / b), spread) for a, b in ((columns.value, columns.lower), (columns.upper, columns.value))
+    drawn_w = TargetColumns(*(np.clip(end, idle_w, limit_w) for end in _scaled_ends(power, factor, spread)))
+    value_j, low_j, high_j = _scaled_ends(energy, factor, spread)
+    # Energy has no ends that power and time have not.
+    low_j = np.minimum(np.maximum(low_j, latency.lower * drawn_w.lower), value_j)
+    high_j = np.maximum(np.minimum(high_j, latency.upper * drawn_w.upper), value_j)
+    changes = ((power, drawn_w), (energy, TargetColumns(value_j, low_j, high_j)))
+    power, energy = (
+        TargetColumns(
+            *(np.where(is_changed, getattr(new, end), getattr(old, end)) for end in ("value", "lower", "upper"))
+        )
+        for old, new in changes
     )
-    value = columns.value * factor
-    return value * np.exp(-down), value, value * np.exp(up)
+    return replace(predictions, targets=dict(zip(TARGETS, (latency, power, energy), strict=True)))
+
+
+def _scaled_ends(interval: TargetColumns | Interval, factor: Any, spread: Any) -> tuple[Any, Any, Any]:
+    """Value, lower and upper end of an interval, or of columns of them, times a factor of which the deviation of ln is that of
+    `spread`.
+    """
+    down = np.hypot(np.log(interval.value / interval.lower), spread)
+    up = np.hypot(np.log(interval.upper / interval.value), spread)
+    value = interval.value * factor
+    return value, value * np.exp(-down), value * np.exp(up)
 
 
 _BURSTS = ("", "torch", "triton", "cutlass")
-"""Libraries, or beginnings of their names, whose kernels are timed for milliseconds; none is PyTorch. Those of engines run
-in long loops, at the limit where that binds."""
+"""Libraries, or beginnings of their names, whose kernels are timed for milliseconds; none is PyTorch. Those of engines are
+timed in long loops, at the limit where that binds, however short the windows in which their power is read."""
 
 _SHORT_FORMATS = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "mxfp4", "nvfp4", "int4"})
 _DEMAND_OF_PEAK = 2.5
@@ -280,12 +281,7 @@ def _share_of_matrix_peak(spec: KernelSpec, prediction: Prediction) -> float:
 
 def _scaled(interval: Interval, factor: float, spread: float) -> Interval:
     """An interval times a factor of which the deviation of ln is that of `spread`."""
-    down, up = (
-        np.hypot(np.log(interval.value / interval.lower), spread),
-        np.hypot(np.log(interval.upper / interval.value), spread),
-    )
-    value = interval.value * factor
-    return Interval(value, value * float(np.exp(-down)), value * float(np.exp(up)))
+    return Interval(*(float(end) for end in _scaled_ends(interval, factor, spread)))
 
 
 def prediction_under(prediction: Prediction, device: Device, setting: PowerSetting | None) -> Prediction:

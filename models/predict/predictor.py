@@ -318,7 +318,7 @@ class ArtifactPredictor:
         return self._like(setting, sustained, is_long=self._is_long)
 
     def in_long_loops(self) -> ArtifactPredictor:
-        """The same for kernels that run among others for seconds, see `power_cap.in_long_loops`."""
+        """The same for kernels that run among others for seconds, see `power_cap.in_long_loops`; under the same setting."""
         return self if self._is_long else self._like(self.setting, self._sustained, is_long=True)
 
     def _like(self, setting: PowerSetting | None, sustained: float, *, is_long: bool) -> ArtifactPredictor:
@@ -365,9 +365,11 @@ class ArtifactPredictor:
         if self.setting is not None:
             predictions = self.under(None).predict_cases(cases, coverage=coverage)
             return under_settings(cases, predictions, self.devices, [self.setting] * len(cases), self._sustained)
-        if self._is_long:
-            predictions = self._like(None, 1.0, is_long=False).predict_cases(cases, coverage=coverage)
-            return in_long_loops(cases, predictions, self.devices, self.utilisation)
+        predictions = self._as_measured(cases, coverage)
+        return in_long_loops(cases, predictions, self.devices, self.utilisation) if self._is_long else predictions
+
+    def _as_measured(self, cases: Cases, coverage: float) -> Predictions:
+        """Predictions of kernels as those of their families' rows were measured, on boards as they come."""
         n = len(cases.dtype)
         if cases.family.launches is not None:
             kinds = self.manifest["families"].get(cases.family.name, {}).get("kinds", ())

@@ -269,13 +269,13 @@ before those of tables."""
 def _power_rows(
     tables: Sequence[LabelledCases], devices: Catalogue, names: Set[str], *, collected: bool = False
 ) -> dict[tuple[str, str], PowerRows]:
-    """Rows with power of GPUs by family and device, groups of less than `MIN_ROWS` left out.
+    """Rows with power of GPUs by family and device, without groups of few rows.
 
     Args:
         tables: rows by family.
         devices: the devices known.
         names: the families that count.
-        collected: rows of this project's collectors alone; a few make a group.
+        collected: rows of this project's collectors alone, of which `_FEW_ROWS` make a group; else `MIN_ROWS` do.
     """
     groups: dict[tuple[str, str], PowerRows] = {}
     for rows in tables:

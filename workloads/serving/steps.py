@@ -34,8 +34,9 @@ WAITING_SHARE = 0.26
 """Power of a GPU that waits for its host or for other GPUs between an engine's kernels, over its limit: clocks stay high."""
 SUSTAINED = 1.2
 """Power of kernels that follow each other for minutes in an engine, over that in long loops. Both numbers are fitted to 344
-powers of services on A100 and H100 (ML.ENERGY 2.0, LLM-Inference-Bench, Splitwise), each source weighing the same; fits
-without a source give the same, and err by 8.7 / 6.4 % (mean / median) on what was left out."""
+powers of services on A100 and H100 (171 of LLM-Inference-Bench and Splitwise, 173 of ML.ENERGY 2.0 as joules a token by tokens
+a second), each source weighing the same; fits without a source give the same, and err by 8.7 / 6.4 % (mean / median) on what
+was left out."""
 
 
 @dataclass(frozen=True, slots=True)
