@@ -86,7 +86,22 @@ def _gemm() -> list[Sizes]:
         for t, sequences, length in itertools.product(TRANSFORMERS.values(), (1, 4), (77, 197, 384, 512, 1024))
         for n, k in ((length, t.head_dim), (t.head_dim, length))
     ]
-    return [*dense, *(dict(pairs) for pairs in dict.fromkeys(tuple(sizes.items()) for sizes in attention))]
+    # Pairs of DLRM's features, 26 categories of Criteo's and the dense ones (arXiv 1906.00091). Windows of 7 by 7 times heads
+    # of 32 in the first and third stages of Swin-T and Swin-B at 224 pixels (arXiv 2103.14030, table 7).
+    interactions = [
+        {"batch": samples, "m": 27, "n": 27, "k": width}
+        for samples, width in itertools.product((128, 2048, 16384, 65536), (16, 32, 64, 128))
+    ]
+    windows = [
+        {"batch": images * heads, "m": 49, "n": n, "k": k}
+        for images, heads, (n, k) in itertools.product((1, 8, 64), (192, 256, 48, 64), ((49, 32), (32, 49)))
+    ]
+    return [
+        *dense,
+        *(dict(pairs) for pairs in dict.fromkeys(tuple(sizes.items()) for sizes in attention)),
+        *interactions,
+        *windows,
+    ]
 
 
 def _attention() -> list[Sizes]:

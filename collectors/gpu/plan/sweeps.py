@@ -108,8 +108,13 @@ def _people_like(u: float) -> int:
 _QUANTISED_ALIGNMENT = 16
 _LEAST_INT8_ROWS = 17
 
+_MANY_PRODUCTS = 256
+"""Where a batch has more products, each is small: pairs of a recommender's features, windows of a picture."""
+
 
 def _gemm_shape(sizes: Sizes, setting: Setting, u: float) -> Sizes:
+    if setting.variant == "batched" and sizes["batch"] > _MANY_PRODUCTS:
+        sizes = sizes | {name: round(sizes[name] ** 0.5) for name in ("m", "n", "k")}
     to = _people_like(u)
     widths = {name: sizes[name] if sizes[name] < to else aligned(sizes[name], to) for name in ("n", "k")}
     return sizes | widths | {"batch": max(2, sizes["batch"]) if setting.variant == "batched" else 1}
@@ -275,7 +280,7 @@ SWEEPS: Mapping[str, GpuSweep] = MappingProxyType({
     sweep.family: sweep
     for sweep in (
         GpuSweep(
-            "gemm", 0.24, {"batch": (1, 256), "m": (1, 16384), "n": (16, 16384), "k": (16, 16384)},
+            "gemm", 0.24, {"batch": (1, 65536), "m": (1, 16384), "n": (16, 16384), "k": (16, 16384)},
             _gemm_settings(), _gemm_shape, _gemm_finish,
         ),
         GpuSweep(

@@ -79,6 +79,13 @@ def test_batches_are_measured_as_batched_alone() -> None:
     assert all((spec["batch"] > 1) == (spec.variant == "batched") for spec, _ in drawn_of_all()["gemm"])
 
 
+def test_batches_of_thousands_are_of_small_products() -> None:
+    many = [spec for spec, from_model in drawn_of_all()["gemm"] if spec["batch"] > 256 and not from_model]
+    assert max(spec["batch"] for spec in many) > 32768
+    assert max(spec[name] for spec in many for name in "mnk") <= 128
+    assert np.mean(estimates(many, H200).within(GPU_LIMITS)) > 0.5
+
+
 def test_attention_backends_get_what_they_can_run() -> None:
     specs = [spec for spec, _ in drawn_of_all()["attention"]]
     assert all(s["heads"] == s["kv_heads"] for s in specs if s.impl == "torch-efficient")
