@@ -101,16 +101,25 @@ class StreamLaw(MeasuredLaw):
         return np.log1p(wait * (1 - self.idle_s / neighbour_s))
 
 
+def _attention_launches(spec: KernelSpec) -> float:
+    if spec.dtype != "fp32":
+        # cuDNN clears a counter before a prompt.
+        return 2 if spec.variant == "prefill" else 1
+    # Heads that share keys are computed step by step; a mask is written before.
+    return 16 if spec["heads"] != spec["kv_heads"] else 6 if spec["window"] else 1
+
+
 _EAGER: Mapping[str, Callable[[KernelSpec], float]] = MappingProxyType({
-    # The mask is written before, from a constant.
-    "attention": lambda spec: 3 if spec["window"] else 1,
+    "attention": _attention_launches,
     # Tensor cores want channels last: images are transposed to that and back (NVIDIA Convolutional Layers User's Guide, "Tensor
-    # Layouts In Memory: NCHW vs NHWC").
-    "conv2d": lambda spec: 1 if spec.dtype == "fp32" else 3,
+    # Layouts In Memory: NCHW vs NHWC"), and weights too; a kernel of one pixel is a product.
+    "conv2d": lambda spec: 1 if spec.dtype in ("fp32", "tf32") or spec["kernel"] * spec["stride"] == 1 else 5,
     # Of each expert its rows, two products, the gate's activation, its product with the other half, and the sum.
     "moe": lambda spec: 1 + 6 * float(np.max(touched_experts(View.of(spec)))),
+    # Sums over rows are cleared before blocks add to them.
+    "reduction": lambda spec: 2 if spec.variant.endswith("_rows") and spec["rows"] > 1000 else 1,
 })  # fmt: skip
-"""Launches of a call of eager PyTorch where they are not one: operators of the families' own calls (torch 2.13)."""
+"""Launches of a call of eager PyTorch where they are not one, as torch's profiler counts them on an H200 (torch 2.11)."""
 
 _GROUPED = 7
 """Of experts in one product: rows, two products, an activation, its product, zeros and the sum (`collectors.gpu.runners`)."""
