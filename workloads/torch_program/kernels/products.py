@@ -236,11 +236,38 @@ def attention(operation: Operation, kind: str) -> Uses:
     return _attention(operation, *operation.inputs[:3])
 
 
+_BACKWARDS = {"gpu": 2.5, "cpu": 3.0}
+"""Times of the forward that the backward of attention takes: five products for two (Dao et al., FlashAttention, 2022, algorithm
+4); of fp32 on one core of a Zen 3 2.9 to 3.2 times, four shapes."""
+
+
 def attention_backward(operation: Operation, kind: str) -> Uses:
-    """Five products where the forward has two (Dao et al., FlashAttention, 2022, algorithm 4). A learned mask is added to."""
+    """So many times the forward. A learned mask is added to. On a CPU formats of 16 bits take their products: the forward
+    computes in fp32 there, the backward in calls of products, which are slow where there are no instructions for them.
+    """
     named = operation.arguments
-    forward = _attention(operation, named["query"], named["key"], named["value"])
-    return scaled(forward, 2.5, "the backward of attention as 2.5 times the forward")
+    query, key, value = named["query"], named["key"], named["value"]
+    forward = _attention(operation, query, key, value)
+    if kind == "cpu" and float_dtype(query) in _HALF and forward[0].spec.family == "attention":
+        return _products_of_backward(operation, query, key, value)
+    times = _BACKWARDS[kind]
+    return scaled(forward, times, f"the backward of attention as {times:g} times the forward")
+
+
+def _products_of_backward(operation: Operation, query: TensorInfo, key: TensorInfo, value: TensorInfo) -> Uses:
+    """Scores, their gradient, and the gradients of values, queries and keys, in the layouts of those, for each head."""
+    (batch, heads, queries, size), keys, wide = query.shape, key.shape[2], value.shape[3]
+    if operation.arguments.get("is_causal", False):
+        keys = max(1, round(min(keys, queries) * _causal_share(queries, min(keys, queries))))
+    products = (("nt", queries, keys, size), ("nt", queries, keys, wide), ("tn", keys, wide, queries),
+                ("", queries, size, keys), ("tn", keys, size, queries))  # fmt: skip
+    uses = [
+        KernelUse(
+            KernelSpec.of("gemm", float_dtype(query), variant=layout, timing="device", m=m, n=n, k=k), batch * heads
+        )
+        for layout, m, n, k in products
+    ]
+    return scaled(uses, 1.0, "the backward of attention as its five products")
 
 
 def flex_attention(operation: Operation, kind: str, *, backward: bool = False) -> Uses:

@@ -107,7 +107,7 @@ def test_attention_without_a_causal_mask_has_the_arithmetic_of_all_pairs(
     assert [use.spec.family for use in found] == ["attention"]
 
 
-def test_causal_attention_is_the_familys_own_and_its_backward_two_and_a_half_times_as_much(
+def test_causal_attention_is_the_familys_own_and_its_backward_three_times_as_long(
     operations: Recorded,
 ) -> None:
     query, key = torch.ones(2, 8, 64, 32, requires_grad=True), torch.ones(2, 2, 64, 32)
@@ -116,13 +116,29 @@ def test_causal_attention_is_the_familys_own_and_its_backward_two_and_a_half_tim
         F.scaled_dot_product_attention(query, key, key, is_causal=True, enable_gqa=True).sum().backward()
 
     ran = operations(program)
-    (forward,), (backward,) = uses(ran, ATTENTION), uses(ran, f"{ATTENTION}_backward")
+    (forward,), (backward,) = uses(ran, ATTENTION, "cpu"), uses(ran, f"{ATTENTION}_backward", "cpu")
     assert (
         str(forward.spec)
         == "attention[batch=2,heads=8,kv_heads=2,q_len=64,kv_len=64,head_dim=32,window=0]:fp32 prefill device"
     )
     assert forward.stand_in == ""
-    assert flops(backward) == 2.5 * flops(forward)
+    assert flops(backward) == 3.0 * flops(forward)
+    assert uses(ran, f"{ATTENTION}_backward", "gpu")[0].scale == 2.5
+
+
+@pytest.mark.parametrize(("causal", "share"), [(False, 1.0), (True, 0.5)])
+def test_the_backward_of_attention_in_bf16_is_five_products_on_a_cpu(
+    causal: bool, share: float, operations: Recorded
+) -> None:
+    query = torch.ones(2, 8, 64, 32, dtype=torch.bfloat16, requires_grad=True)
+    ran = operations(lambda: F.scaled_dot_product_attention(query, query, query, is_causal=causal).sum().backward())
+    products = uses(ran, f"{ATTENTION}_backward", "cpu")
+    assert {use.spec.family for use in products} == {"gemm"}
+    assert [use.spec.variant for use in products] == ["nt", "nt", "tn", "", "tn"]
+    assert sum(use.count * 2 * use.spec["m"] * use.spec["n"] * use.spec["k"] for use in products) == pytest.approx(
+        share * 5 * 2 * 2 * 8 * 64 * 64 * 32, rel=0.03
+    )
+    assert [use.spec.family for use in uses(ran, f"{ATTENTION}_backward", "gpu")] == ["attention"]
 
 
 ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu"
