@@ -165,7 +165,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _beside(trained: Artifact, directory: Path, tables: Sequence[LabelledCases]) -> Artifact:
     """A model of the families of both; those without a power of their own have it from the rows of all others."""
     manifest = read_manifest(directory)
-    families = {name: load_family(directory, manifest, name) for name in manifest["families"]} | dict(trained.families)
+    kept = {
+        name: load_family(directory, manifest, name) for name in manifest["families"] if name not in trained.families
+    }
+    families = kept | dict(trained.families)
     own = {
         name: family if family.utilisation is None else replace(family, targets={"latency": family.targets["latency"]})
         for name, family in families.items()
@@ -177,16 +180,11 @@ def _beside(trained: Artifact, directory: Path, tables: Sequence[LabelledCases])
 def own_rows(family: str) -> pa.Table:
     """The shipped rows of a family that a model is trained on.
 
-    Of products and elementwise kernels not those of GPUs measured on 26 November 2026, few of them of an H100. Two of
-    its products run hot from its cache, and with them all hot products of an H200 were said to take a quarter less:
-    decoder steps were 8.8 % off, and 5.4 without (`benchmarks/decoder_steps.py`). 26 elementwise kernels of an H100
-    tell too little of an H200's, so that intervals of an H100's became up to five times as wide.
+    Of elementwise kernels not the 26 of an H100: they tell too little of an H200's, so that intervals of an H100's became up
+    to five times as wide.
     """
     table = read_shipped(family)
-    if family not in ("gemm", "elementwise"):
-        return table
-    is_late = pc.and_(pc.starts_with(table["device"], "nvidia-"), pc.greater_equal(table["measured_at"], "2026-11-26"))
-    return table.filter(pc.invert(is_late))
+    return table.filter(pc.not_equal(table["device"], "nvidia-h100-sxm-80gb")) if family == "elementwise" else table
 
 
 def source_folder(tables: Path, source: str) -> Path:

@@ -59,7 +59,7 @@ SHARED_GAPS = (
 )
 
 GPU_KERNELS = """
-Latencies of fifteen families of kernels on NVIDIA H200s, some also on an H100, taken as CUDA graphs, caches hot and cold, in
+Latencies of seventeen families of kernels on NVIDIA H200s, some also on an H100, taken as CUDA graphs, caches hot and cold, in
 the dtypes that PyTorch runs there; of a stratified share also power and energy. Shapes fill the space of sizes evenly in the
 logarithm or are those of published models. The campaigns measured the cases with the most value for its minutes
 (docs/measurement.md). Results, and a comparison with public tables, are in docs/h200.md.
@@ -304,7 +304,7 @@ standard error of its logarithm (docs/neighbours.md). The law of GPUs is fitted 
 """
 
 GPU_PAIR_GAPS = (
-    "Two boards, four minutes, one process: processes that take turns are not in it, nor more than two kernels.",
+    "A few boards, twelve minutes, one process: processes that take turns are not in it, nor more than two kernels.",
     "Calls of at most 5 ms and operands of at most 2 GB.",
     "What engines fuse (latent and linear attention, rotary positions, quantisation) ran as eager PyTorch, in many launches.",
     "Slots are too short for a power limit to act on two kernels in full.",

@@ -25,10 +25,10 @@ TERMS = ("launch", "pieces", "compute", "padded 16", "padded 128", "input", "wei
 """Unlike bounds, terms are meant to be summed with fitted weights: each grows with one cause. launch: one call; pieces: a
 launch for every independent product inside; compute: flops at peak; padded …: the same with every side of the products inside
 rounded up to that many elements (of the last dimension for families without products); input, weights (all operands after the
-first), output: each at memory bandwidth; beyond …: the part of the footprint that outgrows a cache level, at memory
-bandwidth; rows: one clock per row of the first operand. Of families that work by row, one row: a clock per element of a row,
-which takes that long however few rows there are; row again: the first operand at memory bandwidth once more, as far as its rows
-outgrow the L1 cache that they share."""
+first), output: what is read and written of each, at memory bandwidth; beyond …: the part of that which outgrows a cache
+level, at memory bandwidth; rows: one clock per row of the first operand. Of families that work by row, one row: a clock per
+element of a row, which takes that long however few rows there are; row again: the first operand at memory bandwidth once
+more, as far as its rows outgrow the L1 cache that they share."""
 
 _TINY_S = 1e-15
 _SIDES = np.array([[16.0], [128.0]])
@@ -206,9 +206,15 @@ def cost_terms(counted: Counts, work: Work, limits: DeviceLimits) -> Any:
     sides = counted.products[1:] if has_products else counted.last[None]
     pieces = counted.products[0] if has_products else 1.0
     padded = compute * (np.ceil(sides[:, None] / _SIDES) * _SIDES / sides[:, None]).prod(axis=0)
-    moved = counted.operand_b / work.bandwidth_b_per_s
+    # Keys outside a window, experts without a token, rows without an index and pixels that a stride skips are operands, but
+    # nobody reads them. Most are of the weights; the rest is taken off the first operand.
+    unread_b = np.maximum(work.footprint_b - work.bytes, 0.0)
+    first_b, weights_b, output_b = counted.operand_b
+    rest_b = np.maximum(unread_b - weights_b, 0.0)
+    read_b = np.stack([first_b - rest_b, np.maximum(weights_b - unread_b, 0.0), output_b])
+    moved = np.maximum(read_b, 0.0) / work.bandwidth_b_per_s
     kept_b = np.stack([limits.all_l1_b, limits.l2_b, limits.last_level_b])
-    beyond = np.maximum(work.footprint_b - kept_b, 0.0) / work.bandwidth_b_per_s
+    beyond = np.maximum(work.footprint_b - unread_b - kept_b, 0.0) / work.bandwidth_b_per_s
     launch, pieces = (np.broadcast_to(limits.launch_s * count, compute.shape)[None] for count in (1.0, pieces))
     by_row = counted.rows / (limits.clock_hz * limits.units)
     one_row = np.where(counted.row_b > 0, counted.last / limits.clock_hz, 0.0)

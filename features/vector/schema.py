@@ -26,8 +26,9 @@ EXTRACT_VERSION = 5
 0.7 µs, a convolution's bytes leave out input that a long stride skips; 3, tile knobs say what they make of the sizes; 4, the
 device and what runs on it in which dtype are words of their own; 5, what was measured is known by impl and cache state too."""
 
-_REVISIONS = {"attention": 1}
-"""The same for features of one family alone. History: attention 1, its products are those of a fused kernel's blocks."""
+_REVISIONS = {"attention": 2, "causal_conv1d": 1, "conv2d": 1, "embedding": 1, "linear_attention": 1, "moe": 1}
+"""The same for features of one family alone. History: attention 1, its products are those of a fused kernel's blocks; 2 and the
+others' 1, terms leave out operands that are not read."""
 
 TILE_SIDES = (64.0, 128.0, 256.0)
 TAIL_WIDTHS = (16, 64)

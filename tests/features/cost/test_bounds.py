@@ -59,8 +59,8 @@ def test_an_unknown_device_is_refused() -> None:
         work(Cases.from_specs([KernelSpec.of("softmax", "fp32", rows=1, cols=2)], ["h300"]), catalogue())
 
 
-def _terms(family: str, device: str, **sizes: int) -> dict[str, float]:
-    cases = Cases.from_specs([KernelSpec.of(family, "fp32", **sizes)], [device])
+def _terms(family: str, device: str, variant: str = "", **sizes: int) -> dict[str, float]:
+    cases = Cases.from_specs([KernelSpec.of(family, "fp32", variant=variant, **sizes)], [device])
     features = extract(cases, FeatureSchema.fit(cases), catalogue())
     return dict(zip(TERMS, features.terms[:, 0].tolist(), strict=True))
 
@@ -73,6 +73,36 @@ def test_a_row_that_outgrows_its_cache_is_read_again() -> None:
     assert short["row again"] < 1e-12
     assert long["one row"] == pytest.approx(16384 / device.required("boost_clock_hz"))
     assert _terms("copy", v100, rows=4096, cols=16384)["one row"] < 1e-12, "no unit has a whole row to itself"
+
+
+def test_keys_outside_a_window_are_not_read() -> None:
+    sizes = {"batch": 4, "heads": 32, "kv_heads": 8, "q_len": 1, "head_dim": 128}
+    cut, short = (
+        _terms("attention", H100, "decode", kv_len=kv_len, window=window, **sizes)
+        for kv_len, window in ((65536, 1024), (1024, 0))
+    )
+    whole = _terms("attention", H100, "decode", kv_len=65536, window=0, **sizes)
+    assert cut["weights"] == pytest.approx(short["weights"])
+    assert cut["input"] == whole["input"]
+    assert cut["beyond l2"] == pytest.approx(short["beyond l2"])
+    assert whole["beyond l2"] > 100 * cut["beyond l2"]
+
+
+def test_experts_without_a_token_and_rows_without_an_index_are_not_read() -> None:
+    few, many = (
+        _terms("moe", H100, "balanced", tokens=1, hidden=1024, inter=512, topk=2, experts=experts)
+        for experts in (8, 64)
+    )
+    assert few["weights"] == pytest.approx(many["weights"], rel=0.1), "the router has a row for each expert"
+    small, large = (_terms("embedding", H100, tokens=64, vocabulary=rows, cols=256) for rows in (10**5, 10**6))
+    assert small["weights"] + small["input"] == pytest.approx(large["weights"] + large["input"], rel=0.01)
+
+
+def test_pixels_that_a_stride_skips_are_not_read() -> None:
+    sizes = {"batch": 1, "in_channels": 1024, "out_channels": 8, "kernel": 1, "padding": 0}
+    strided = _terms("conv2d", H100, height=64, width=64, stride=2, **sizes)
+    small = _terms("conv2d", H100, height=32, width=32, stride=1, **sizes)
+    assert strided["input"] + strided["weights"] == pytest.approx(small["input"] + small["weights"])
 
 
 SIZE = st.integers(1, 8192)
