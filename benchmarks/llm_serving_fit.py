@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.workloads.serving.batching.simulation import Arrivals, Scheduling, simulate
+from kernelcast.workloads.serving.batching.simulation import Scheduling
 from kernelcast.workloads.serving.batching.step_table import Overhead, StepTable
 from kernelcast.workloads.serving.engine.service_profile import ServiceProfile
 from kernelcast.workloads.serving.predict import ServingPredictor, set_up
+from kernelcast.workloads.serving.replicas import Share, serve
 from kernelcast.workloads.serving.request import ServingRequest
 from kernelcast.workloads.serving.table import request_of
 from llm_serving import TARGETS, counts
@@ -48,7 +49,7 @@ class Case:
 
     row: Mapping[str, Any]
     table: StepTable
-    arrivals: Arrivals
+    shares: tuple[Share, ...]
     how: Scheduling
     request: ServingRequest
     labels: Mapping[str, float]
@@ -73,7 +74,7 @@ def cases(
             if (value := TARGETS[name][2](row))
         }
         plan = set_up(service, request)
-        yield Case(row, plan.table, plan.arrivals, plan.how, request, labels)
+        yield Case(row, plan.table, plan.shares, plan.how, request, labels)
 
 
 def log_errors(items: Sequence[Case], numbers: Mapping[str, float]) -> dict[str, list[float]]:
@@ -94,13 +95,19 @@ def log_errors(items: Sequence[Case], numbers: Mapping[str, float]) -> dict[str,
         table.change(profile.overhead_of(request.plan.stage_ranks))
         if request.load.kind == "queued" and request.sequences:
             how = replace(how, sequences=profile.running(request.sequences, request.load.output_tokens))
-        made = simulate(table, case.arrivals, how)
-        steps = np.maximum(made.outputs - 1, 1)
+        made = serve(table, case.shares, how, request.load, request.replicas)
+        first = [run.first_s - run.sent_s for run in made.runs]
+        per_token = [(run.last_s - run.first_s) / np.maximum(run.outputs - 1, 1) / request.events for run in made.runs]
+        outputs = made.total(float(run.outputs.sum()) for run in made.runs)
+        inputs = made.total(float(share.arrivals.inputs.sum()) for share in made.shares)
         values = {
-            "TTFT": (made.first_s - made.sent_s).mean(), "TPOT": ((made.last_s - made.first_s) / steps).mean() / request.events,
-            "output tokens/s": request.replicas * made.outputs.sum() / made.duration_s,
-            "all tokens/s": request.replicas * (made.outputs.sum() + case.arrivals.inputs.sum()) / made.duration_s,
-        }  # fmt: skip
+            **{
+                name: float(np.average(np.concatenate(some), weights=made.weighted(some)))
+                for name, some in (("TTFT", first), ("TPOT", per_token))
+            },
+            "output tokens/s": request.replicas * outputs / made.duration_s,
+            "all tokens/s": request.replicas * (outputs + inputs) / made.duration_s,
+        }
         for name, label in case.labels.items():
             errors[name].append(float(np.log(values[name] / label)))
     return errors

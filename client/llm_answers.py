@@ -92,8 +92,13 @@ class ServingPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
     formats: NumberFormats
     load: RequestLoad
     ttft_s: Annotated[LatencyPercentiles, Meta(description="Time to the first token")]
-    tpot_s: Annotated[LatencyPercentiles, Meta(description="Time per token after the first, one value a request")]
-    itl_s: Annotated[LatencyPercentiles, Meta(description="Time between two tokens")]
+    tpot_s: Annotated[
+        LatencyPercentiles | None,
+        Meta(description="Time per token after the first, one value a request; null where no answer has a second"),
+    ]
+    itl_s: Annotated[
+        LatencyPercentiles | None, Meta(description="Time between two tokens; null where no answer has a second")
+    ]
     e2e_s: Annotated[LatencyPercentiles, Meta(description="Time to the last token")]
     throughput_tok_s: Annotated[Interval, Meta(description="Tokens of answers per second, all devices")]
     throughput_per_gpu_tok_s: Interval
@@ -102,7 +107,9 @@ class ServingPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
     ]
     total_tok_s: Annotated[Interval, Meta(description="Tokens of prompts and answers per second")]
     requests_s: Annotated[Interval, Meta(description="Requests per second")]
-    power_w: Annotated[Interval | None, Meta(description="Mean power of one device; null where unknown")]
+    power_w: Annotated[
+        Interval | None, Meta(description="Mean power of one device, idle ones included; null where unknown")
+    ]
     energy_per_token_j: Energy
     energy_per_request_j: Energy
     cost_per_million_tokens: Annotated[Interval | None, Meta(description="null where no price is given")]
@@ -140,7 +147,7 @@ class PlanPoint(msgspec.Struct, frozen=True):
     formats: NumberFormats
     engine: str
     guesses: Annotated[int, Meta(description="Tokens that a step guesses for each sequence; 0: none")]
-    concurrency: Annotated[int, Meta(description="Requests under way at one replica")]
+    concurrency: Annotated[int, Meta(description="Requests under way at one replica, the fullest where they differ")]
     chunk: Annotated[int, Meta(description="Most tokens of a step")]
     ttft_s: Annotated[float, Meta(description="Time to the first token")]
     tpot_s: Annotated[float, Meta(description="Time per token after it")]

@@ -170,16 +170,18 @@ def serving_answer(
     """
     request, memory = answer.request, answer.memory
     cost = None if price is None else answer.cost_per_million_tokens(price)
+    of_user = None if answer.tpot_s is None else inverse(answer.tpot_s.mean)
     return llm_answers.ServingPrediction(
         model=request.facts.name, device=request.device, gpus=request.gpus,
         plan=msgspec.convert(request.plan, llm_answers.SplitPlan, from_attributes=True), replicas=request.replicas,
         engine=request.engine, engine_version=request.engine_version,
         formats=msgspec.convert(request.formats, llm_answers.NumberFormats, from_attributes=True),
         load=msgspec.convert(request.load, llm_answers.RequestLoad, from_attributes=True), ttft_s=_latency(answer.ttft_s),
-        tpot_s=_latency(answer.tpot_s), itl_s=_latency(answer.itl_s), e2e_s=_latency(answer.e2e_s),
+        tpot_s=None if answer.tpot_s is None else _latency(answer.tpot_s),
+        itl_s=None if answer.itl_s is None else _latency(answer.itl_s), e2e_s=_latency(answer.e2e_s),
         throughput_tok_s=interval_answer(answer.throughput_tok_s),
         throughput_per_gpu_tok_s=interval_answer(answer.throughput_tok_s.scaled(1 / request.gpus)),
-        tokens_per_user_s=known_interval(inverse(answer.tpot_s.mean)), total_tok_s=interval_answer(answer.total_tok_s),
+        tokens_per_user_s=known_interval(of_user), total_tok_s=interval_answer(answer.total_tok_s),
         requests_s=interval_answer(answer.requests_s), power_w=known_interval(answer.power_w),
         energy_per_token_j=known_interval(answer.energy_per_token_j),
         energy_per_request_j=known_interval(answer.energy_per_request_j), cost_per_million_tokens=known_interval(cost),

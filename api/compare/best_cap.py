@@ -23,6 +23,7 @@ from ...workloads.compare.best_cap import (
 )
 from ...workloads.kernel_reading import read_kernels
 from ...workloads.serving.predict import ServingPredictor
+from ...workloads.serving.replicas import simulated_requests
 from ..predict.llm import read_prediction
 from ..predict.thread_endpoint import Call
 from ..transport.bodies import is_number, named_devices
@@ -108,13 +109,13 @@ def _cost(call: Call, root: Mapping[str, Any], source: str, device: Device) -> C
         raise ProblemError(error.status, error.detail, fields) from error
     if question.is_list:
         raise invalid_field("service.concurrency", "must be one number, not a list")
-    load = question.requests[0].load
-    count = load.requests or round(load.size * load.rounds if load.kind == "closed" else load.size)
+    request = question.requests[0]
+    count = simulated_requests(request.load, request.replicas)
     if count > MAX_CAP_REQUESTS:
         raise ProblemError(
             413, f"{count:,} requests are too many; at most {MAX_CAP_REQUESTS:,} are simulated under each limit"
         )
-    return service_cost(ServingPredictor(predictor), question.requests[0])
+    return service_cost(ServingPredictor(predictor), request)
 
 
 def _budget(raw: Any) -> Budget:

@@ -27,6 +27,7 @@ from ...workloads.serving.planning.planner import plan_service
 from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
 from ...workloads.serving.planning.space import Refusals, settings
 from ...workloads.serving.predict import ServingPredictor
+from ...workloads.serving.replicas import simulated_requests
 from ...workloads.serving.request import MAX_REQUESTS, ServingRequest, scheduler_of, serving_request
 from ..model_source import LoadedModel
 from ..transport.bodies import MAX_NUMBER, is_number, read_object, refuse_duplicate_names
@@ -222,7 +223,7 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
     requests = naming_field(checked, paths=_PATHS)
     chunk = requests[0].chunk or scheduler_of(requests[0].engine, requests[0].engine_version).chunk
     of_each = 1 + math.ceil(requests[0].load.input_tokens / chunk)
-    passes = [of_each * _requests(request) for request in requests]
+    passes = [of_each * simulated_requests(request.load, request.replicas) for request in requests]
     for count, most, what in (
         (max(passes), MAX_PASSES, "`requests`"),
         (sum(passes), MAX_LIST_PASSES, "`requests` or a shorter list of `concurrency`"),
@@ -235,12 +236,6 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
 
 def _electricity(root: Mapping[str, Any]) -> Electricity | None:
     return naming_field(lambda: read_electricity(*map(root.get, ELECTRICITY_FIELDS)))
-
-
-def _requests(request: ServingRequest) -> float:
-    """Requests that are simulated at most."""
-    load = request.load
-    return load.requests or {"open": 1000.0, "static": load.size}.get(load.kind, max(4000.0, load.size))
 
 
 def read_plan(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, Electricity | None]:

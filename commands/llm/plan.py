@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ...models.predict.carbon import Electricity
     from ...workloads.serving.planning.disaggregated import Split
     from ...workloads.serving.planning.planner import Choice, PlanAnswer
+    from ...workloads.serving.planning.question import PlanQuestion
     from ...workloads.serving.planning.space import Setting
     from ...workloads.serving.planning.sweep import Candidate
 
@@ -154,9 +155,9 @@ def _show(answer: PlanAnswer, electricity: Electricity | None) -> None:
         _show_split(answer.split)
     front = _evenly(answer.front, SHOWN)
     of_all = f"({len(front)} of {len(answer.front)})"
-    _show_plans(front, f"no plan beats these in cost, time and energy together {of_all}", electricity)
+    _show_plans(question, front, f"no plan beats these in cost, time and energy together {of_all}", electricity)
     if len(answer.by_gpus) > 1:
-        _show_plans(answer.by_gpus, "least cost by number of GPUs", electricity)
+        _show_plans(question, answer.by_gpus, "least cost by number of GPUs", electricity)
     console.note(f"cost in {question.cost_unit} per million tokens of answers; tables are steady states in closed form")
 
 
@@ -169,12 +170,17 @@ def _show_choice(choice: Choice) -> None:
     screen.print()
     screen.print(Text.assemble((AIMS[choice.aim].title, "bold"), f": {_title(choice.plan)}"), soft_wrap=True)
     energy = "unknown" if service.energy_per_token_j is None else console.joules(service.energy_per_token_j.value)
-    cost = choice.cost_per_million_tokens
+    cost, tpot = choice.cost_per_million_tokens, service.tpot_s
+    then = (
+        "unknown"
+        if tpot is None
+        else f"{console.seconds(tpot.p50.value)} ({console.between(tpot.p50, console.seconds)})"
+    )
     console.show_fact(
         "simulated",
-        f"first token {console.seconds(service.ttft_s.p50.value)}, per token {console.seconds(service.tpot_s.p50.value)} "
-        f"({console.between(service.tpot_s.p50, console.seconds)}), {service.throughput_tok_s.value:,.4g} tokens/s, "
-        f"{energy} per token, cost {cost.value:.4g} ({console.between(cost, _plain)})",
+        f"first token {console.seconds(service.ttft_s.p50.value)}, per token {then}, "
+        f"{service.throughput_tok_s.value:,.4g} tokens/s, {energy} per token, "
+        f"cost {cost.value:.4g} ({console.between(cost, _plain)})",
     )
     if choice.runner_up is not None:
         sure = "" if choice.probability is None else f"; better than it with probability {choice.probability:.2f}"
@@ -229,7 +235,11 @@ def _title(item: Candidate) -> str:
     )
 
 
-def _show_plans(items: Sequence[Candidate], title: str, electricity: Electricity | None) -> None:
+def _show_plans(
+    question: PlanQuestion, items: Sequence[Candidate], title: str, electricity: Electricity | None
+) -> None:
+    from ...workloads.serving.planning.sweep import under_way
+
     grid = None if electricity is None else electricity.grid
     carbon = () if grid is None else ("CO2e",)
     numbers = ("GPUs", "requests", "first token", "per token", "tokens/s", "J/token", "cost", *carbon)
@@ -237,7 +247,7 @@ def _show_plans(items: Sequence[Candidate], title: str, electricity: Electricity
     rows = [
         (
             str(item.gpus), item.setting.device, f"{item.replicas} × ({item.setting.plan})", item.setting.formats.weights,
-            engine_words(item.setting), str(item.concurrency * item.replicas), console.seconds(item.ttft_s),
+            engine_words(item.setting), str(under_way(question, item)), console.seconds(item.ttft_s),
             console.seconds(item.tpot_s), f"{item.throughput_tok_s:,.4g}", _plain(item.energy_per_token_j),
             _plain(item.cost_per_million_tokens), *_carbon(item.energy_per_token_j, electricity),
         )

@@ -217,6 +217,9 @@ def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> N
     heads = ("mean", "interval", "p50", "p90", "p99")
     table = console.new_table("latency", *heads, numbers=heads)
     for name, latency in _latencies(answer):
+        if latency is None:
+            table.add_row(name, "unknown", *[""] * (len(heads) - 1))
+            continue
         table.add_row(
             name, console.seconds(latency.mean.value), console.between(latency.mean, console.seconds),
             *(console.seconds(getattr(latency, point).value) for point in ("p50", "p90", "p99")),
@@ -252,7 +255,7 @@ def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> N
         console.show_fact("note", remark)
 
 
-def _latencies(answer: ServingPrediction) -> tuple[tuple[str, Latency], ...]:
+def _latencies(answer: ServingPrediction) -> tuple[tuple[str, Latency | None], ...]:
     return (
         ("time to first token", answer.ttft_s), ("time per token", answer.tpot_s), ("between two tokens", answer.itl_s),
         ("end to end", answer.e2e_s),
@@ -263,13 +266,14 @@ def _amounts(answer: ServingPrediction, price: float | None) -> list[tuple[str, 
     from ...workloads.answers import inverse
 
     gpus = answer.request.gpus
+    user = None if answer.tpot_s is None else inverse(answer.tpot_s.mean)
 
     def plain(value: float) -> str:
         return f"{value:,.4g}"
 
     rows = [
         ("tokens/s", answer.throughput_tok_s, plain), ("tokens/s per GPU", answer.throughput_tok_s.scaled(1 / gpus), plain),
-        ("tokens/s per user", inverse(answer.tpot_s.mean), plain), ("requests/s", answer.requests_s, plain),
+        ("tokens/s per user", user, plain), ("requests/s", answer.requests_s, plain),
         ("power per GPU", answer.power_w, console.watts), ("energy per token", answer.energy_per_token_j, console.joules),
         ("energy per request", answer.energy_per_request_j, console.joules),
     ]  # fmt: skip

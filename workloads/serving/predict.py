@@ -17,11 +17,12 @@ from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
 from ..architectures.step import Step
 from ..units import joules, plain, seconds, with_ends
-from .batching.simulation import Arrivals, Scheduling, Service, simulate, weighted_quantiles
+from .batching.simulation import Scheduling, weighted_quantiles
 from .batching.step_table import StepTable
 from .engine.service_profile import ServiceProfile, service_profile
 from .host_experts import host_notes, link_share
-from .request import Load, ServingRequest, arrivals_of, scheduler_of
+from .replicas import Served, Share, serve, share_notes, shares_of
+from .request import ServingRequest, scheduler_of
 from .service_steps import check_engine, check_formats, no_room, steps_of
 from .speculation import UNMEASURED, SpeculationResult, SpeculativeSteps, Times, speculation_result
 from .steps import SUSTAINED, WAITING_SHARE, KernelEstimates, limit_w
@@ -63,30 +64,30 @@ class ServingPrediction:
     Attributes:
         request: The question.
         ttft_s: Time from sending a request to its first token.
-        tpot_s: Time per token after the first, one value a request.
-        itl_s: Time between two tokens.
+        tpot_s: Time per token after the first, one value a request; None where no answer has a second token.
+        itl_s: Time between two tokens; None likewise.
         e2e_s: Time from sending a request to its last token.
         throughput_tok_s: Tokens of answers per second, all devices together.
         total_tok_s: Tokens of prompts and answers per second.
         requests_s: Requests per second.
-        power_w: Mean power of one device; None where unknown.
+        power_w: Mean power of one device, those of replicas without requests included; None where unknown.
         energy_per_token_j: Joules of all devices per token of an answer; None where unknown.
         energy_per_request_j: Joules of all devices per request.
         memory: Memory of the fullest device, all places of the cache taken by the load; with a draft's.
         fitting: Sequences of this load's full length that fit in the cache of a replica; None where that is unknown.
-        batch: Mean sequences that decode in a step of one replica.
+        batch: Mean sequences that decode in a step of one replica that has requests.
         parts: Share of each part of a decode step at that batch.
         coverage: Share of services the intervals are built to contain.
         steps: Steps simulated.
-        preemptions: How often a sequence of one replica lost its place in the cache and was computed again.
+        preemptions: How often a sequence of one replica, that with most, lost its place in the cache and was computed again.
         speculation: What guesses give; None without them.
         notes: What to know of the answer.
     """
 
     request: ServingRequest
     ttft_s: Latency
-    tpot_s: Latency
-    itl_s: Latency
+    tpot_s: Latency | None
+    itl_s: Latency | None
     e2e_s: Latency
     throughput_tok_s: Interval
     total_tok_s: Interval
@@ -106,9 +107,10 @@ class ServingPrediction:
 
     def __repr__(self) -> str:
         request = self.request
+        then = "" if self.tpot_s is None else f"then {with_ends(self.tpot_s.p50, seconds)} a token (medians), "
         return (
             f"{request.facts.name} by {request.engine} on {request.gpus} × {request.device}: "
-            f"first token {with_ends(self.ttft_s.p50, seconds)}, then {with_ends(self.tpot_s.p50, seconds)} a token (medians), "
+            f"first token {with_ends(self.ttft_s.p50, seconds)}, {then}"
             f"{with_ends(self.throughput_tok_s, plain)} tokens/s, {with_ends(self.energy_per_token_j, joules)} a token; "
             f"{100 * self.coverage:g} % intervals"
         )
@@ -183,17 +185,15 @@ class ServingPredictor:
         if request.setting is not None:
             Board.of(device).check(request.setting, device.name)
         plan = set_up(self, request)
-        service = simulate(plan.table, plan.arrivals, plan.how)
-        return _answer(request, plan, service, self.times(request), self._setting_error(request, service))
+        served = serve(plan.table, plan.shares, plan.how, request.load, request.replicas)
+        return _answer(request, plan, served, self.times(request), self._setting_error(request, served))
 
-    def _setting_error(self, request: ServingRequest, service: Service) -> float:
+    def _setting_error(self, request: ServingRequest, served: Served) -> float:
         """Half-width of ln of what a setting adds to errors, by how much longer a decode step takes."""
         if request.setting is None:
             return 0.0
         step = [
-            Step.decode(
-                max(1, round(service.tokens)), round(request.load.input_tokens + request.load.output_tokens / 2)
-            )
+            Step.decode(max(1, round(served.tokens)), round(request.load.input_tokens + request.load.output_tokens / 2))
         ]
         usual = self.times(replace(request, setting=None)).seconds(step)[0]
         time = float(self.times(request).seconds(step)[0][0] / usual[0])
@@ -207,7 +207,7 @@ class SetUp:
     Attributes:
         profile: What the service takes beyond steps.
         table: Steps.
-        arrivals: Requests.
+        shares: Requests of the replicas, larger shares first.
         how: How the engine schedules them.
         memory: Memory of the fullest device.
         limit_w: Power limit of a device; infinite where it is not public.
@@ -216,7 +216,7 @@ class SetUp:
 
     profile: ServiceProfile
     table: StepTable
-    arrivals: Arrivals
+    shares: tuple[Share, ...]
     how: Scheduling
     memory: Memory
     limit_w: float
@@ -231,32 +231,25 @@ def set_up(service: ServingPredictor, request: ServingRequest) -> SetUp:
     """
     device = service.predictor.devices.get(request.device)
     profile = service_profile(request.engine, request.engine_version, device.vendor, request.client)
-    load, how, holds = scheduled(request, device, profile)
-    arrivals = arrivals_of(load, how)
-    if request.speculation is not None:
-        # Lengths and times stay those of the same load without guesses.
-        steps = request.speculation.steps(arrivals.outputs, np.random.default_rng((load.seed, 1)))
-        arrivals = replace(arrivals, steps=steps)
-    batch = min(how.sequences, len(arrivals.inputs), arrivals.concurrency or how.sequences)
-    longest = int(max(arrivals.inputs + arrivals.outputs))
+    how, holds = scheduled(request, device, profile)
+    shares = shares_of(request.load, request.replicas, how, request.speculation)
+    every = [share.arrivals for share in shares]
+    batch = max(min(how.sequences, len(some.inputs), some.concurrency or how.sequences) for some in every)
+    longest = max(int(max(some.inputs + some.outputs)) for some in every)
     # What is preempted is computed again with what it has generated.
-    prompt = longest if how.reserved < 1 and batch * longest > how.cache_tokens else int(max(arrivals.inputs))
+    again = how.reserved < 1 and batch * longest > how.cache_tokens
+    prompt = longest if again else max(int(max(some.inputs)) for some in every)
     table = service.table(request, profile, batch=batch, length=longest, prompt=prompt, chunk=how.chunk)
-    return SetUp(profile, table, arrivals, how, holds, limit_w(device, request.setting), device.architecture)
+    return SetUp(profile, table, shares, how, holds, limit_w(device, request.setting), device.architecture)
 
 
-def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Load, Scheduling, Memory]:
-    """The load of one replica, how its engine schedules it, and what the fullest device holds.
+def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) -> tuple[Scheduling, Memory]:
+    """How the engine of a replica schedules its share of a load, and what the fullest device holds.
 
     Raises:
         SpecError: the weights leave no room for a cache.
     """
     load, plan = request.load, request.plan
-    if request.replicas > 1 and load.kind != "queued":
-        share = load.size / request.replicas
-        # Requests of a trace go to the replicas in turn.
-        trace = None if load.trace is None else load.trace[:: request.replicas]
-        load = replace(load, size=share if load.kind == "open" else max(1, math.ceil(share)), trace=trace)
     engine = scheduler_of(request.engine, request.engine_version)
     chunk = request.chunk or engine.chunk
     longest = math.ceil(load.input_tokens * (1 + load.spread)) + math.ceil(load.output_tokens * (1 + load.spread))
@@ -288,36 +281,45 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
         reserved=engine.reserved, between_s=profile.between_s if load.kind in _SERVED else 0.0, cached=load.cached,
         ahead=engine.ahead, guesses=guesses, tokens=tokens,
     )  # fmt: skip
-    return load, how, holds
+    return how, holds
 
 
-def latency_of(values: Floats, spread: Callable[[float], Interval]) -> Latency:
-    """A latency of requests, each point with its interval; values that are no numbers are left out, of none it is 0."""
-    known = values[np.isfinite(values)]
-    if not len(known):
-        known = np.array([0.0])
-    points = [float(known.mean()), *np.quantile(known, SHARES).tolist()]
+def latency_of(values: Floats, spread: Callable[[float], Interval], weights: Floats | None = None) -> Latency:
+    """A latency of requests that weigh so much, each point with its interval; values that are no numbers are left out.
+
+    Without weights, which all weigh alike, points lie between two requests; else they are those of one.
+    """
+    known = np.isfinite(values)
+    values = values[known]
+    if weights is None:
+        points = [float(values.mean()), *np.quantile(values, SHARES).tolist()]
+    else:
+        weights = weights[known]
+        points = [float(np.average(values, weights=weights)), *weighted_quantiles(values, weights, SHARES)]
     return Latency(*(spread(point) for point in points))
 
 
 def _answer(
-    request: ServingRequest, plan: SetUp, service: Service, times: Times, setting_error: float
+    request: ServingRequest, plan: SetUp, served: Served, times: Times, setting_error: float
 ) -> ServingPrediction:
-    arrivals, table, how = plan.arrivals, plan.table, plan.how
-    replicas = request.replicas
-    ttft = service.first_s - service.sent_s
-    gaps = np.maximum(service.outputs - 1, 1)
-    tpot = np.where(service.outputs > 1, (service.last_s - service.first_s) / gaps, np.nan) / request.events
-    output_sum, input_sum = float(service.outputs.sum()), float(arrivals.inputs.sum())
-    duration_s = max(service.duration_s, 1e-9)
-    batch = max(1, round(service.tokens))
+    arrivals, table, how, runs = served.arrivals, plan.table, plan.how, served.runs
+    replicas, duration_s = request.replicas, served.duration_s
+    ttft = [run.first_s - run.sent_s for run in runs]
+    tpot = [
+        np.where(run.outputs > 1, (run.last_s - run.first_s) / np.maximum(run.outputs - 1, 1), np.nan) / request.events
+        for run in runs
+    ]
+    output_sum = served.total(float(run.outputs.sum()) for run in runs)
+    input_sum = served.total(float(share.arrivals.inputs.sum()) for share in served.shares)
+    requests = served.total(len(run.outputs) for run in runs)
+    batch = max(1, round(served.tokens))
     context = max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2))
     usual = [Step.decode(batch, context), Step.prefill(1, max(1, int(arrivals.inputs.mean())))]
     link = link_share(times, usual, how.guesses)
 
     def spread(value: float, target: str) -> Interval:
         half = plan.profile.half_width(target, plan.architecture) * (1 if request.is_like_measured else UNMEASURED)
-        half *= FULL_CACHE if service.preemptions and target == "ttft" else 1
+        half *= FULL_CACHE if served.fullest.preemptions and target == "ttft" else 1
         half = math.hypot(half, setting_error) if setting_error else half
         lower, upper = value * math.exp(-half), value * math.exp(half)
         # No step is faster than the link delivers experts.
@@ -327,59 +329,66 @@ def _answer(
             upper = min(upper, value / link)
         return Interval(value, lower, upper)
 
-    itl_points = weighted_quantiles(service.gaps_s, service.weights, SHARES)
-    itl_mean = float(np.average(service.gaps_s, weights=service.weights)) if len(service.gaps_s) else 0.0
+    def latency(values: Sequence[Floats], target: str) -> Latency:
+        return latency_of(np.concatenate(values), lambda value: spread(value, target), served.weighted(values))
+
+    gaps_s = np.concatenate([run.gaps_s for run in runs])
+    gap_weights = np.concatenate([weight * run.weights for weight, run in zip(served.weights, runs, strict=True)])
+    itl = None
+    if len(gaps_s):
+        points = (float(np.average(gaps_s, weights=gap_weights)), *weighted_quantiles(gaps_s, gap_weights, SHARES))
+        itl = Latency(*(spread(point, "tpot") for point in points))
     power = per_token = per_request = None
-    idle = times.resting_w
     if table.knows_energy:
-        total_j = service.energy_j + idle * request.plan.devices * max(0.0, duration_s - service.busy_s)
+        idle_w = times.resting_w * request.plan.devices
+        busy_s = served.total(run.busy_s for run in runs)
+        total_j = served.total(run.energy_j for run in runs) + idle_w * max(0.0, duration_s - busy_s)
         power = spread(min(total_j / duration_s / request.plan.devices, plan.limit_w), "power")
         power = replace(power, upper=min(power.upper, plan.limit_w))
-        per_token, per_request = (
-            spread(total_j / output_sum, "energy"),
-            spread(total_j / len(service.outputs), "energy"),
-        )
+        per_token, per_request = (spread(total_j / count, "energy") for count in (output_sum, requests))
     parts = times.parts(usual[:1])
     sums = {name: float(values[0]) for name, values in parts.items()}
     whole = sum(sums.values())
     longest = float((arrivals.inputs + arrivals.outputs).max())
+    fitting = None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest)
     return ServingPrediction(
-        request=request, ttft_s=latency_of(ttft, lambda value: spread(value, "ttft")),
-        tpot_s=latency_of(tpot, lambda value: spread(value, "tpot")),
-        itl_s=Latency(*(spread(point if math.isfinite(point) else 0.0, "tpot") for point in (itl_mean, *itl_points))),
-        e2e_s=latency_of(service.last_s - service.sent_s, lambda value: spread(value, "e2e")),
+        request=request, ttft_s=latency(ttft, "ttft"), tpot_s=latency(tpot, "tpot") if max(arrivals.outputs) > 1 else None,
+        itl_s=itl, e2e_s=latency([run.last_s - run.sent_s for run in runs], "e2e"),
         throughput_tok_s=spread(replicas * output_sum / duration_s, "throughput"),
         total_tok_s=spread(replicas * (output_sum + input_sum) / duration_s, "throughput"),
-        requests_s=spread(replicas * len(service.outputs) / duration_s, "throughput"),
+        requests_s=spread(replicas * requests / duration_s, "throughput"),
         power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request,
-        memory=plan.memory, fitting=None if math.isinf(how.cache_tokens) else int(how.cache_tokens // longest),
-        batch=service.tokens, parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=service.steps,
-        preemptions=service.preemptions,
+        memory=plan.memory, fitting=fitting, batch=served.tokens,
+        parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=sum(run.steps for run in runs),
+        preemptions=served.fullest.preemptions,
         speculation=speculation_result(request.speculation, arrivals, times, batch, context),
-        notes=_notes(request, how, longest, service, plan.memory.host_b),
+        notes=_notes(request, served, fitting, longest, plan.memory.host_b),
     )  # fmt: skip
 
 
 def _notes(
-    request: ServingRequest, how: Scheduling, longest: float, service: Service, host_b: float
+    request: ServingRequest, served: Served, fitting: int | None, longest: float, host_b: float
 ) -> tuple[str, ...]:
-    notes = []
-    if how.cache_tokens < longest * request.load.size and request.load.kind in ("closed", "static"):
+    load, replicas = request.load, request.replicas
+    notes = share_notes(load, replicas)
+    of_replica = " of a replica" if replicas > 1 else ""
+    under_way = max(share.arrivals.concurrency for share in served.shares)
+    if fitting is not None and fitting < under_way and load.kind in ("closed", "static"):
         notes.append(
-            f"the cache holds {how.cache_tokens / longest:.0f} sequences of {longest:.0f} tokens: the others wait for room"
+            f"the cache{of_replica} holds {fitting} sequences of {longest:.0f} tokens: the others wait for room"
         )
     if request.speculation is not None:
         notes += request.speculation.notes
     if request.host_experts:
         notes += host_notes(request.host_experts, host_b)
-    if request.load.kind == "open" and (ratio := service.overload) > OVERLOADED:
+    if load.kind == "open" and (ratio := max(run.overload for run in served.runs)) > OVERLOADED:
         notes.append(
             f"requests come {ratio:.2g} times as fast as they are answered, and wait ever longer; a rate below "
-            f"{request.load.size / ratio:.2g} a second keeps up"
+            f"{load.size / ratio:.2g} a second keeps up"
         )
-    if service.preemptions:
+    if (preemptions := served.fullest.preemptions) > 0:
         notes.append(
-            f"the cache was full {service.preemptions} times in {len(service.outputs)} requests of a replica: the sequence "
+            f"the cache was full {preemptions} times in {len(served.fullest.outputs)} requests of a replica: the sequence "
             "admitted last was dropped and computed again; fewer sequences (max_sequences), more devices or a smaller kv_dtype "
             f"keep room; the interval of the time to the first token is {FULL_CACHE:g} times as wide"
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Literal
-
-import numpy as np
 
 from ...features.errors import SpecError, listed
 from ...models.predict.power_law import PowerSetting, read_setting
@@ -15,7 +14,6 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ONE_DEVICE, ParallelPlan
 from ..architectures.step import Formats
-from .batching.simulation import Arrivals, Scheduling, lengths, poisson
 from .host_experts import HOST_ENGINE, check_host_experts
 from .speculation import Speculation, speculation_of
 
@@ -23,6 +21,8 @@ MAX_TOKENS = 10_000_000
 """Longest prompt or answer accepted."""
 MAX_REQUESTS = 100_000
 """Most requests simulated."""
+MIN_RATE = 1e-6
+"""Fewest requests per second: with fewer, times of arrivals have too few digits beside those of steps."""
 MAX_CLOSED = 4000
 """Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
 
@@ -126,7 +126,7 @@ class Load:
         kind: `closed`: a number under way, each answered one followed by the next. `open`: a rate, at random times.
         `static`: one
             batch, all at once. `queued`: more than the engine takes, all at once.
-        size: Requests under way; requests per second; sequences of the batch; unused for `queued`.
+        size: Requests under way; requests per second; sequences of the batch; unused for `queued`. All but a rate are whole.
         input_tokens: Mean tokens of a prompt.
         output_tokens: Mean tokens of an answer.
         rounds: Requests per request under way in a closed loop. 10 is what vLLM's and InferenceX's clients send, 1 is a burst.
@@ -183,18 +183,25 @@ class Load:
             if not math.isfinite(value) or not 1 <= value <= MAX_TOKENS:
                 raise SpecError(f"{name} must be between 1 and {MAX_TOKENS}, got {value!r}", field=name)
         name = {"closed": "concurrency", "open": "rate", "static": "batch", "queued": "load"}[self.kind]
-        if not math.isfinite(self.size) or self.size <= 0 or (self.kind in ("closed", "static") and self.size < 1):
+        if self.kind in ("closed", "static"):
+            if not 1 <= self.size <= MAX_REQUESTS or self.size != int(self.size):
+                raise SpecError(
+                    f"{name} must be a whole number between 1 and {MAX_REQUESTS}, got {self.size!r}", field=name
+                )
+        elif not math.isfinite(self.size) or self.size <= 0:
             raise SpecError(f"{name} must be positive, got {self.size!r}", field=name)
-        if self.kind in ("closed", "static") and self.size > MAX_REQUESTS:
-            raise SpecError(f"{name} must be at most {MAX_REQUESTS}, got {self.size!r}", field=name)
         if not 0 <= self.spread < 1:
             raise SpecError(f"spread must be at least 0 and below 1, got {self.spread!r}", field="spread")
         if not 0 <= self.cached < 1:
             raise SpecError(f"cached must be at least 0 and below 1, got {self.cached!r}", field="cached")
         if not math.isfinite(self.rounds) or self.rounds < 1:
             raise SpecError(f"rounds must be at least 1, got {self.rounds!r}", field="rounds")
-        if self.requests is not None and not 1 <= self.requests <= MAX_REQUESTS:
-            raise SpecError(f"requests must be between 1 and {MAX_REQUESTS}, got {self.requests!r}", field="requests")
+        if self.requests is not None and not (_is_whole(self.requests) and 1 <= self.requests <= MAX_REQUESTS):
+            raise SpecError(
+                f"requests must be a whole number between 1 and {MAX_REQUESTS}, got {self.requests!r}", field="requests"
+            )
+        if not _is_whole(self.seed) or self.seed < 0:
+            raise SpecError(f"seed must be a whole number of at least 0, got {self.seed!r}", field="seed")
 
     def __str__(self) -> str:
         what = {
@@ -203,27 +210,27 @@ class Load:
         }[self.kind]  # fmt: skip
         return f"{what}, {self.input_tokens:g} tokens in, {self.output_tokens:g} out"
 
+    @property
+    def count(self) -> int | None:
+        """Requests that are simulated; None of `queued`, whose number the cache decides unless it is given."""
+        if self.trace is not None:
+            return len(self.trace)
+        if self.kind == "static":
+            return round(self.size)
+        if self.kind == "closed":
+            return self.requests or min(round(self.size * self.rounds), max(MAX_CLOSED, round(self.size)))
+        return self.requests or (1000 if self.kind == "open" else None)
 
-def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
-    """The requests that a client sends."""
-    random = np.random.default_rng(load.seed)
-    if load.trace is not None:
-        at_s, inputs, outputs = (np.array(column) for column in zip(*load.trace, strict=True))
-        return Arrivals(inputs, outputs, at_s)
-    if load.kind == "static":
-        count = round(load.size)
-    elif load.kind == "closed":
-        count = load.requests or min(round(load.size * load.rounds), max(MAX_CLOSED, round(load.size)))
-    elif load.kind == "open":
-        count = load.requests or 1000
-    else:
-        # Three times what runs together: the ends of the queue weigh little.
-        fits = how.cache_tokens / (load.input_tokens + load.output_tokens)
-        count = load.requests or int(min(max(3 * min(fits, how.sequences), 64), MAX_CLOSED))
-    inputs, outputs = (lengths(mean, load.spread, count, random) for mean in (load.input_tokens, load.output_tokens))
-    if load.kind == "open":
-        return Arrivals(inputs, outputs, poisson(load.size, count, random))
-    return Arrivals(inputs, outputs, None, min(round(load.size), count) if load.kind == "closed" else count)
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt and answer that may be drawn."""
+        if self.trace is not None:
+            return max(new + out for _, new, out in self.trace)
+        return sum(round(mean * (1 + self.spread)) for mean in (self.input_tokens, self.output_tokens))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +245,7 @@ class ServingRequest:
         plan: How one replica is split.
         engine: Engine, one of `ALIASES`' values.
         engine_version: Its version; None: the newest known.
-        replicas: Copies of the plan that share the load evenly.
+        replicas: Copies of the plan that share the load: those of a number of requests differ by at most one.
         chunk: Most tokens of a step; None: the engine's default.
         sequences: Most sequences that run together; None: the engine's default.
         client: A benchmark whose client and server are known (`service_profiles.yaml`); empty for others.
@@ -271,13 +278,17 @@ class ServingRequest:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise SpecError(f"{title} must be at least 1, got {value!r}", field=title)
-        trace = self.load.trace or ()
-        longest = max((new + out for _, new, out in trace), default=self.load.input_tokens + self.load.output_tokens)
-        if self.facts.max_length is not None and longest > self.facts.max_length:
+        load, longest = self.load, self.load.longest
+        if load.kind == "open" and load.size < MIN_RATE:
+            raise SpecError(f"rate must be at least {MIN_RATE:g} requests per second, got {load.size!r}", field="rate")
+        if (most := self.facts.max_length) is not None and longest > most:
+            drawn = f", the longest that spread {load.spread:g} draws," if load.spread else ""
+            less = "shorten the prompts or the answers" + (", or give a smaller spread" if load.spread else "")
+            means_fit = load.trace is None and load.input_tokens + load.output_tokens <= most
             raise SpecError(
-                f"{longest:.0f} tokens are longer than the {self.facts.max_length} that {self.facts.name} is made for; shorten "
-                "the prompts or the answers", field="input_tokens",
-            )  # fmt: skip
+                f"{longest} tokens{drawn} are longer than the {most} that {self.facts.name} is made for; {less}",
+                field="spread" if means_fit else "input_tokens",
+            )
         if self.speculation is not None:
             self.speculation.check(self.facts, self.plan, longest)
         check_host_experts(self.host_experts, self.facts)

@@ -144,7 +144,8 @@ def _answer(service: ServingPredictor, request: ServingRequest) -> ServingPredic
 
 def _values(answer: ServingPrediction) -> tuple[Interval | None, ...]:
     return (
-        answer.ttft_s.mean, answer.tpot_s.mean, answer.itl_s.p50, answer.throughput_tok_s, answer.total_tok_s, answer.power_w,
+        answer.ttft_s.mean, None if answer.tpot_s is None else answer.tpot_s.mean,
+        None if answer.itl_s is None else answer.itl_s.p50, answer.throughput_tok_s, answer.total_tok_s, answer.power_w,
         answer.energy_per_token_j,
     )  # fmt: skip
 
@@ -173,10 +174,9 @@ def request_of(row: Row) -> ServingRequest:
     chunk = None
     if client.apart and scheduler_of(engine, version).mixes and load.kind == "closed":
         chunk = math.ceil(load.input_tokens + load.size)
-    longest = load.input_tokens + load.output_tokens
-    if facts.max_length is not None and longest > facts.max_length:
+    if facts.max_length is not None and load.longest > facts.max_length:
         # Benchmarks run lengths beyond those a model is made for; the steps are the same.
-        facts = replace(facts, max_length=math.ceil(longest))
+        facts = replace(facts, max_length=load.longest)
     return ServingRequest(
         facts=facts, device=device, load=load, formats=formats, plan=plan, engine=engine, engine_version=version,
         replicas=replicas, sequences=sequences, chunk=chunk, client=client.name, events=client.events,

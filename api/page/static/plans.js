@@ -136,7 +136,7 @@ function bestTable(page, { choices, cost_unit: unit }) {
       AIMS[choice.aim],
       el("td", {}, titleOf(page, plan), el("br"), settingsOf(plan)),
       showInterval(service.ttft_s.p50, "s").text,
-      showInterval(service.tpot_s.p50, "s").text,
+      service.tpot_s ? showInterval(service.tpot_s.p50, "s").text : "unknown",
       showInterval(service.throughput_tok_s, "count").text,
       service.energy_per_token_j ? showInterval(service.energy_per_token_j, "j").text : "unknown",
       ...(footprint ? [service.energy_per_token_j ? showInterval(service.footprint_per_million_tokens.carbon_g, "g").text : "unknown"] : []),

@@ -22,7 +22,7 @@ const PICTURES = {
 };
 const COLUMNS = {
   "First token, median": [(one) => one.ttft_s.p50, "s"],
-  "Time per token, median": [(one) => one.tpot_s.p50, "s"],
+  "Time per token, median": [(one) => one.tpot_s?.p50, "s"],
   "Tokens/s of a user": [(one) => one.tokens_per_user_s, "count"],
   "Tokens/s of a GPU": [(one) => one.throughput_per_gpu_tok_s, "count"],
   "Power of a GPU": [(one) => one.power_w, "w"],
@@ -129,7 +129,7 @@ function valuesTable(rows) {
 
 function csvOf(rows) {
   const values = {
-    ttft_p50_s: (one) => one.ttft_s.p50, tpot_p50_s: (one) => one.tpot_s.p50, tokens_per_user_s: (one) => one.tokens_per_user_s,
+    ttft_p50_s: (one) => one.ttft_s.p50, tpot_p50_s: (one) => one.tpot_s?.p50, tokens_per_user_s: (one) => one.tokens_per_user_s,
     throughput_per_gpu_tok_s: (one) => one.throughput_per_gpu_tok_s, power_w: (one) => one.power_w,
     energy_per_token_j: (one) => one.energy_per_token_j, cost_per_million_tokens: (one) => one.cost_per_million_tokens,
     carbon_g_per_million_tokens: (one) => one.footprint_per_million_tokens?.carbon_g,

@@ -98,3 +98,6 @@ def test_too_many_requests_are_refused(client: Client) -> None:
     response = client.request("POST", PATH, json={"device": "a40", "service": SERVICE | {"requests": 5000}})
     assert response.status_code == 413
     assert "5,000 requests are too many" in response.json()["detail"]
+    # As many are simulated of a closed loop unless a number is given.
+    many = {name: value for name, value in SERVICE.items() if name != "requests"} | {"concurrency": 500}
+    asked(client, device="h100-sxm", service=many, slowdown=0.2)

@@ -68,6 +68,16 @@ def test_a_service_that_guesses(client: Any) -> None:
     assert ask(client, "predict", PREDICT).json()["speculation"] is None
 
 
+def test_few_requests_with_long_prompts_are_answered(client: Any) -> None:
+    body = PREDICT | {"input_tokens": 100_000, "concurrency": 1, "chunk": 2048}
+    assert ask(client, "predict", body).status_code == 200
+
+
+def test_answers_of_one_token_have_no_time_per_token(client: Any) -> None:
+    answer = ask(client, "predict", PREDICT | {"output_tokens": 1}).json()
+    assert (answer["tpot_s"], answer["itl_s"], answer["tokens_per_user_s"]) == (None, None, None)
+
+
 def test_a_model_by_its_configuration(client: Any) -> None:
     body = {name: value for name, value in PREDICT.items() if name != "model"} | {"config": CONFIG}
     assert ask(client, "predict", body).status_code == 200
@@ -138,7 +148,8 @@ def test_bad_fleets_are_problems(client: Any, change: dict[str, Any], field: str
         ({"weights": "int3"}, 422, "weights"), ({"price_per_hour": -1}, 422, "price_per_hour"), ({"spread": 1}, 422, "spread"),
         ({"chunk": -1}, 422, "chunk"), ({"unknown": 1}, 422, "unknown"), ({"max_sequences": 0}, 422, "max_sequences"),
         ({"model": "meta-llama/Llama-3.1-70B"}, 422, "gpus"), ({"requests": 100000, "chunk": 64}, 413, None),
-        ({"chunk": 1}, 413, None), ({"speculate": 3}, 422, "acceptance"), ({"acceptance": 0.5}, 422, "speculate"),
+        ({"chunk": 1, "requests": 1000}, 413, None), ({"concurrency": 2.5}, 422, "concurrency"),
+        ({"speculate": 3}, 422, "acceptance"), ({"acceptance": 0.5}, 422, "speculate"),
         ({"speculate": 3.5}, 422, "speculate"), ({"speculate": 3, "acceptance": 2}, 422, "acceptance"),
         ({"speculate": 3, "acceptance": 0.5, "draft": "/etc/passwd"}, 422, "draft"),
         ({"speculate": 3, "acceptance": 0.5, "draft": "Qwen/Qwen3-8B"}, 422, "draft"),

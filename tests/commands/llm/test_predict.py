@@ -36,6 +36,13 @@ def test_the_screen_names_what_was_asked(capsys: pytest.CaptureFixture[str]) -> 
         assert word in shown
 
 
+def test_answers_of_one_token_have_no_time_per_token(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK[:-1], "1", "--concurrency", "2"]) == 0
+    lines = {line.strip().partition("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    for name in ("time per token", "between two tokens", "tokens/s per user"):
+        assert lines[name].split()[-1] == "unknown"
+
+
 def test_guesses_say_tokens_per_step_and_what_is_best(capsys: pytest.CaptureFixture[str]) -> None:
     draft = ("--concurrency", "4", "--speculate", "4", "--acceptance", "0.7", "--draft", "meta-llama/Llama-3.2-1B")
     assert main([*ASK, *draft]) == 0

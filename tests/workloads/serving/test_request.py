@@ -20,7 +20,8 @@ FACTS = model_facts("llama-3.1-8b")
         ({"size": 0}, "concurrency"), ({"size": float("nan")}, "concurrency"), ({"input_tokens": 0}, "input_tokens"),
         ({"output_tokens": float("inf")}, "output_tokens"), ({"spread": 1.0}, "spread"), ({"cached": -0.1}, "cached"),
         ({"rounds": 0.5}, "rounds"), ({"requests": 0}, "requests"), ({"kind": "open", "size": -1}, "rate"),
-        ({"kind": "static", "size": 0.5}, "batch"),
+        ({"kind": "static", "size": 0.5}, "batch"), ({"size": 2.5}, "concurrency"), ({"kind": "static", "size": 2.5}, "batch"),
+        ({"requests": 2.5}, "requests"), ({"seed": -1}, "seed"), ({"seed": 0.5}, "seed"),
     ],
 )  # fmt: skip
 def test_a_load_says_what_is_wrong(values: dict[str, object], field: str) -> None:
@@ -34,6 +35,20 @@ def test_a_question_beyond_the_model_is_refused() -> None:
     with pytest.raises(SpecError, match="131072") as refused:
         ServingRequest(FACTS, "h100-sxm", long, formats_of(FACTS))
     assert refused.value.field == "input_tokens"
+
+
+def test_lengths_that_may_be_drawn_beyond_the_model_are_refused() -> None:
+    load = Load("closed", 1, 100_000, 20_000, requests=3, spread=0.9)
+    with pytest.raises(SpecError, match=r"228000 tokens, the longest that spread 0.9 draws") as refused:
+        ServingRequest(FACTS, "h100-sxm", load, formats_of(FACTS))
+    assert refused.value.field == "spread"
+    ServingRequest(FACTS, "h100-sxm", Load("closed", 1, 100_000, 20_000, spread=0.05), formats_of(FACTS))
+
+
+def test_a_rate_of_too_few_digits_is_refused() -> None:
+    with pytest.raises(SpecError, match="at least 1e-06 requests per second") as refused:
+        ServingRequest(FACTS, "h100-sxm", Load("open", 1e-12, 100, 10), formats_of(FACTS))
+    assert refused.value.field == "rate"
 
 
 def test_a_model_that_writes_nothing_is_refused() -> None:

@@ -119,3 +119,10 @@ def test_nearly_every_public_row_is_a_question() -> None:
         except SpecError:
             refused += 1
     assert refused <= 0.03 * len(rows)
+
+
+def test_a_row_of_one_token_has_no_time_per_token() -> None:
+    columns = predict_rows([ROW | {"osl": 1.0}], ServingPredictor(load_predictor(default_model_dir())))
+    assert columns["refused"] == [""]
+    assert columns["pred_tpot_s"] == columns["pred_itl_p50_s"] == [None]
+    assert columns["pred_ttft_s"][0] > 0

@@ -21,6 +21,7 @@ from ..predict import ServingPredictor
 from .choice import AIMS, COST, THROUGHPUT
 from .planner import Choice, plan_service
 from .question import ENGINES, PlanQuestion, plan_question
+from .sweep import under_way
 
 Row = Mapping[str, Any]
 
@@ -152,9 +153,9 @@ def _columns(question: PlanQuestion, chosen: Choice, requests: float | None, sam
     cost, last = chosen.cost_per_million_tokens, service.e2e_s.p50
     of_question = cost.scaled(1e-6 * tokens * samples)
     measures = {
-        "ttft": service.ttft_s.p50, "tpot": service.tpot_s.p50, "throughput": rate, "power": service.power_w,
-        "energy_per_token": service.energy_per_token_j, "cost_per_million_tokens": cost, "question": last,
-        "question_cost": of_question,
+        "ttft": service.ttft_s.p50, "tpot": None if service.tpot_s is None else service.tpot_s.p50, "throughput": rate,
+        "power": service.power_w, "energy_per_token": service.energy_per_token_j, "cost_per_million_tokens": cost,
+        "question": last, "question_cost": of_question,
     }  # fmt: skip
     if requests is not None:
         # The queue is long: its ends weigh nothing.
@@ -166,7 +167,7 @@ def _columns(question: PlanQuestion, chosen: Choice, requests: float | None, sam
         "plan_pp": setting.plan.pp, "plan_ep": setting.plan.ep, "plan_dp": setting.plan.dp,
         "plan_weights": setting.formats.weights, "plan_engine": setting.engine,
         "plan_guesses": 0 if setting.speculation is None else setting.speculation.tokens,
-        "plan_under_way": plan.concurrency * plan.replicas, "plan_command": chosen.command,
+        "plan_under_way": under_way(question, plan), "plan_command": chosen.command,
         "pred_memory_b": memory.weights_b + memory.activations_b + running * memory.cache_per_sequence_b,
         "pred_host_memory_b": plan.gpus * memory.host_b,
         "pred_attention_share": service.parts["attention"], "probability": chosen.probability,

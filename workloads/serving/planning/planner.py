@@ -16,7 +16,7 @@ from .command_line import command_line, command_notes
 from .disaggregated import Split, best_split
 from .question import PlanQuestion
 from .space import Refusal, Refusals, Setting, settings
-from .sweep import Candidate, candidates, replicas_of, request_of
+from .sweep import Candidate, candidates, replicas_of, request_of, under_way
 
 TRIES = 200
 """Most plans simulated per aim that miss the limits. After them the best of all that were simulated and keep them is taken."""
@@ -207,8 +207,13 @@ def load_of(question: PlanQuestion, item: Candidate) -> Load:
     """The load under which a plan is simulated: the one asked for, else as many requests under way as it is made for."""
     if question.rate is not None:
         return Load("open", question.rate, question.input_tokens, question.output_tokens, cached=question.cached)
-    size = question.concurrency if question.concurrency is not None else float(item.concurrency * item.replicas)
-    return Load("closed", size, question.input_tokens, question.output_tokens, cached=question.cached)
+    return Load(
+        "closed",
+        float(under_way(question, item)),
+        question.input_tokens,
+        question.output_tokens,
+        cached=question.cached,
+    )
 
 
 def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | None:
@@ -246,7 +251,9 @@ def as_simulated(question: PlanQuestion, item: Candidate, service: ServingPredic
     energy_j = service.energy_per_token_j.value if service.energy_per_token_j else math.nan
     power_w = service.power_w.value * item.gpus if service.power_w else math.nan
     return replace(
-        item, ttft_s=service.ttft_s.p50.value, tpot_s=service.tpot_s.p50.value, throughput_tok_s=service.throughput_tok_s.value,
+        item, ttft_s=service.ttft_s.p50.value,
+        # Answers of one token keep any limit on the time per token after it.
+        tpot_s=0.0 if service.tpot_s is None else service.tpot_s.p50.value, throughput_tok_s=service.throughput_tok_s.value,
         energy_per_token_j=energy_j, power_w=power_w,
         cost_per_million_tokens=service.cost_per_million_tokens(question.price(item.setting.device)).value,
     )  # fmt: skip

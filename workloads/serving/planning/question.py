@@ -97,6 +97,8 @@ class PlanQuestion:
             raise SpecError("a load is a concurrency or a rate, not both", field="concurrency")
         if self.concurrency is not None:
             _check_number("concurrency", self.concurrency, 1, 1e5)
+            if self.concurrency != int(self.concurrency):
+                raise SpecError(f"concurrency must be a whole number, got {self.concurrency!r}", field="concurrency")
         for name in ("rate", "ttft_s", "tpot_s", "power_budget_w"):
             if (value := getattr(self, name)) is not None:
                 _check_number(name, value, 1e-6, 1e9)

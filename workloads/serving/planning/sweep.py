@@ -36,7 +36,7 @@ class Candidate:
     Attributes:
         setting: What one replica is.
         replicas: Copies that share the load.
-        concurrency: Requests under way at one replica.
+        concurrency: Requests under way at one replica, of a number that does not divide at those that have most.
         sequences: Most sequences that run together in one replica: of those under way, or at a rate as many as keep the limits.
         chunk: Most tokens of a step.
         ttft_s: Time to the first token.
@@ -112,6 +112,11 @@ def candidates(question: PlanQuestion, replicas: Iterable[Replica], refusals: Re
     return [item for item in plans if _keeps(question, item, refusals)]
 
 
+def under_way(question: PlanQuestion, item: Candidate) -> int:
+    """Requests under way in all replicas of a plan."""
+    return item.concurrency * item.replicas if question.concurrency is None else round(question.concurrency)
+
+
 def request_of(
     question: PlanQuestion, setting: Setting, load: Load, *, replicas: int = 1, chunk: int | None = None
 ) -> ServingRequest:
@@ -144,7 +149,7 @@ def _replicas(
     for chunk in dict.fromkeys((engine.chunk, small)):
         request = request_of(question, setting, load, chunk=chunk)
         try:
-            _, how, _ = scheduled(request, device, profile)
+            how, _ = scheduled(request, device, profile)
         except SpecError as error:
             refusals.add("memory", str(error), _weights_share(question, setting, device))
             return
@@ -155,7 +160,7 @@ def _replicas(
                 longest / max(how.cache_tokens, 1.0),
             )  # fmt: skip
             return
-        wanted = MAX_BATCH if question.concurrency is None else math.ceil(question.concurrency)
+        wanted = MAX_BATCH if question.concurrency is None else round(question.concurrency)
         # Of a device whose memory is not public nothing says what does not fit.
         fitting = how.cache_tokens if math.isinf(how.cache_tokens) else how.cache_tokens // longest
         most = int(min(fitting, how.sequences, MAX_BATCH, wanted))
@@ -182,13 +187,31 @@ def _plans(question: PlanQuestion, replica: Replica, refusals: Refusals) -> Iter
     if question.rate is not None:
         yield from _at_rate(question, replica, most, question.rate, refusals)
     elif question.concurrency is not None:
-        for replicas in _counts(1, min(most, math.ceil(question.concurrency))):
-            sequences = math.ceil(question.concurrency / replicas)
-            yield _candidate(question, replica, replicas, sequences, replica.steady(sequences, question))
+        for replicas in _counts(1, min(most, round(question.concurrency))):
+            sequences, service = _shared(question, replica, replicas, round(question.concurrency))
+            yield _candidate(question, replica, replicas, sequences, service)
     else:
         for sequences in (*(size for size in BATCHES if size < replica.most), replica.most):
             item = replica.steady(sequences, question)
             yield _candidate(question, replica, _powered(question, replica, most, item), sequences, item)
+
+
+def _shared(question: PlanQuestion, replica: Replica, replicas: int, requests: int) -> tuple[int, Steady]:
+    """Requests under way at the fullest of replicas, which are no more than requests, and the service of a mean one."""
+    fewer, larger = divmod(requests, replicas)
+    if larger == 0:
+        return fewer, replica.steady(fewer, question)
+    more, less = replica.steady(fewer + 1, question), replica.steady(fewer, question)
+    tokens = [larger * more.throughput_tok_s, (replicas - larger) * less.throughput_tok_s]
+
+    def mean(one: float, other: float) -> float:
+        """Of values of tokens or requests, which come from either kind of replica as its throughput is."""
+        return (tokens[0] * one + tokens[1] * other) / sum(tokens)
+
+    return fewer + 1, Steady(
+        mean(more.ttft_s, less.ttft_s), mean(more.tpot_s, less.tpot_s), sum(tokens) / replicas,
+        mean(more.energy_per_token_j, less.energy_per_token_j),
+    )  # fmt: skip
 
 
 def _powered(question: PlanQuestion, replica: Replica, most: int, service: Steady) -> int:

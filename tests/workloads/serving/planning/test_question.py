@@ -21,7 +21,7 @@ from kernelcast.workloads.serving.planning.question import read_prices
         ({"output_tokens": 131072}, "input_tokens"), ({"concurrency": 0}, "concurrency"),
         ({"concurrency": math.inf}, "concurrency"),
         ({"rate": 0}, "rate"), ({"rate": 1, "concurrency": 1}, "concurrency"), ({"ttft_s": 0}, "ttft_s"),
-        ({"tpot_s": -1}, "tpot_s"),
+        ({"tpot_s": -1}, "tpot_s"), ({"concurrency": 2.5}, "concurrency"),
         ({"power_budget_w": 0}, "power_budget_w"), ({"cached": 1}, "cached"), ({"engines": []}, "engines"),
         ({"engines": ["pytorch"]}, "engines"), ({"engines": ["tgi"]}, "engine"), ({"devices": ()}, "devices"),
         ({"devices": ("no-such-gpu",)}, "device"), ({"devices": ("amd-epyc-9654",)}, "devices"),

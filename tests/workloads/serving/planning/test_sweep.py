@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from kernelcast.workloads.serving.planning.planner import load_of
 from kernelcast.workloads.serving.planning.space import Refusals, settings
-from kernelcast.workloads.serving.planning.sweep import Candidate, candidates, replicas_of, request_of
+from kernelcast.workloads.serving.planning.sweep import Candidate, candidates, replicas_of, request_of, under_way
 from kernelcast.workloads.serving.predict import ServingPredictor
 
 
@@ -87,6 +87,17 @@ def test_a_load_that_has_no_room_waits(service: ServingPredictor, ask: Any) -> N
     assert min(item.ttft_s for item in many) > 20 * min(item.ttft_s for item in few)
     # What runs is limited by the cache.
     assert max(item.throughput_tok_s for item in many) < 2 * max(item.throughput_tok_s for item in few)
+
+
+def test_requests_that_do_not_divide_are_shared(service: ServingPredictor, ask: Any) -> None:
+    question = ask(gpus=8, concurrency=9.0, weights=["bf16"])
+    items, _ = swept(service, question)
+    for item in items:
+        assert under_way(question, item) == 9
+        answer = service.predict(request_of(question, item.setting, load_of(question, item), replicas=item.replicas))
+        if item.chunk == 8192:
+            assert item.throughput_tok_s == pytest.approx(answer.throughput_tok_s.value, rel=0.1)
+    assert {item.concurrency for item in items if item.replicas == 5} == {2}
 
 
 def test_a_power_budget_limits_replicas(service: ServingPredictor, ask: Any) -> None:

@@ -1,0 +1,157 @@
+"""Replicas that share a load: the shares that occur, each simulated once, and what all replicas give together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...features.batch.cases import Floats
+from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate
+from .batching.step_table import StepTable
+from .request import MAX_CLOSED, Load
+from .speculation import Speculation
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What comes to each of some replicas.
+
+    Attributes:
+        replicas: How many have such a share.
+        arrivals: The requests of one.
+    """
+
+    replicas: int
+    arrivals: Arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What replicas give together: sums are those of a mean replica in `duration_s`.
+
+    Attributes:
+        shares: The shares that occur.
+        runs: The simulation of each.
+        weights: How often each counts in a mean replica; replicas without requests add nothing.
+        duration_s: Seconds that the sums are of.
+    """
+
+    shares: tuple[Share, ...]
+    runs: tuple[Service, ...]
+    weights: tuple[float, ...]
+    duration_s: float
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """The requests of all simulations, one after another."""
+        first, *others = [share.arrivals for share in self.shares]
+        if not others:
+            return first
+        every = (first, *others)
+        steps = [part.steps for part in every if part.steps is not None]
+        return Arrivals(
+            np.concatenate([part.inputs for part in every]), np.concatenate([part.outputs for part in every]),
+            steps=np.concatenate(steps) if steps else None,
+        )  # fmt: skip
+
+    @property
+    def tokens(self) -> float:
+        """Mean number of sequences that decode in a step of a replica that has requests."""
+        steps = [weight * run.steps for weight, run in zip(self.weights, self.runs, strict=True)]
+        return sum(count / sum(steps) * run.tokens for count, run in zip(steps, self.runs, strict=True))
+
+    @property
+    def fullest(self) -> Service:
+        """The simulation with the most preemptions."""
+        return max(self.runs, key=lambda run: run.preemptions)
+
+    def total(self, values: Iterable[float]) -> float:
+        """The sum of a mean replica, from that of each simulation."""
+        return sum(weight * value for weight, value in zip(self.weights, values, strict=True))
+
+    def weighted(self, values: Sequence[Floats]) -> Floats | None:
+        """Weights of the values of all simulations, one after another; None where all weigh alike."""
+        if len(set(self.weights)) == 1:
+            return None
+        return np.concatenate([np.full(len(some), one) for some, one in zip(values, self.weights, strict=True)])
+
+
+def loads_of(load: Load, replicas: int) -> list[tuple[int, Load]]:
+    """How many replicas have which share of a load, larger shares first; those without requests are left out."""
+    if replicas == 1 or load.kind == "queued":
+        return [(replicas, load)]
+    if load.trace is not None:
+        # Requests of a trace go to the replicas in turn.
+        turns = range(min(replicas, len(load.trace)))
+        return [(1, replace(load, trace=load.trace[turn::replicas])) for turn in turns]
+    if load.kind == "open":
+        return [(replicas, replace(load, size=load.size / replicas))]
+    size, larger = divmod(round(load.size), replicas)
+    parts = ((larger, size + 1), (replicas - larger, size))
+    return [(count, replace(load, size=each)) for count, each in parts if count and each]
+
+
+def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
+    """The requests that a client sends."""
+    random = np.random.default_rng(load.seed)
+    if load.trace is not None:
+        at_s, inputs, outputs = (np.array(column) for column in zip(*load.trace, strict=True))
+        return Arrivals(inputs, outputs, at_s)
+    count = load.count
+    if count is None:
+        # Three times what runs together: the ends of the queue weigh little.
+        fits = how.cache_tokens / (load.input_tokens + load.output_tokens)
+        count = int(min(max(3 * min(fits, how.sequences), 64), MAX_CLOSED))
+    inputs, outputs = (lengths(mean, load.spread, count, random) for mean in (load.input_tokens, load.output_tokens))
+    if load.kind == "open":
+        return Arrivals(inputs, outputs, poisson(load.size, count, random))
+    return Arrivals(inputs, outputs, None, min(round(load.size), count) if load.kind == "closed" else count)
+
+
+def shares_of(load: Load, replicas: int, how: Scheduling, speculation: Speculation | None) -> tuple[Share, ...]:
+    """The requests of replicas, larger shares first."""
+    shares = []
+    for count, share in loads_of(load, replicas):
+        arrivals = arrivals_of(share, how)
+        if speculation is not None:
+            # Lengths and times stay those of the same load without guesses.
+            steps = speculation.steps(arrivals.outputs, np.random.default_rng((load.seed, 1)))
+            arrivals = replace(arrivals, steps=steps)
+        shares.append(Share(count, arrivals))
+    return tuple(shares)
+
+
+def share_notes(load: Load, replicas: int) -> list[str]:
+    """What to know of a number of requests that does not divide."""
+    size, larger = divmod(round(load.size), replicas)
+    if load.kind not in ("closed", "static") or larger == 0:
+        return []
+    if size == 0:
+        return [f"without requests: {replicas - larger} of {replicas} replicas, which draw their idle power"]
+    parts = f"{larger} × {size + 1} and {replicas - larger} × {size}"
+    return [f"{load.size:g} requests among {replicas} replicas: {parts}"]
+
+
+def simulated_requests(load: Load, replicas: int) -> int:
+    """Requests of a load that are simulated, of all shares together; 0 of a queue, whose number the cache decides."""
+    return sum(share.count or 0 for _, share in loads_of(load, replicas))
+
+
+def serve(table: StepTable, shares: Sequence[Share], how: Scheduling, load: Load, replicas: int) -> Served:
+    """Run a replica of each share until all requests are answered.
+
+    Raises:
+        SpecError: a request is longer than what fits.
+    """
+    runs = [simulate(table, share.arrivals, how) for share in shares]
+    durations_s = [max(run.duration_s, 1e-9) for run in runs]
+    if load.trace is not None or load.kind == "static":
+        # Such a load ends, and replicas that are done before it rest; others go on at their rates.
+        ended_s = max(float(run.last_s.max()) for run in runs)
+        durations_s = [max(ended_s - min(float(run.sent_s[0]) for run in runs), 1e-9)] * len(runs)
+    weights = [
+        share.replicas / replicas * (durations_s[0] / own_s) for share, own_s in zip(shares, durations_s, strict=True)
+    ]
+    return Served(tuple(shares), tuple(runs), tuple(weights), durations_s[0])
