@@ -39,7 +39,11 @@ def names_of(devices: Any) -> list[Any]:
     """
     if not isinstance(devices, Iterable):
         raise SpecError(f"a device is named by text, several by a list, got {type(devices).__name__}", field="device")
-    return [devices] if isinstance(devices, str) else list(devices)
+    return _list_of(devices)
+
+
+def _list_of(names: Iterable[Any]) -> list[Any]:
+    return [names] if isinstance(names, str) else list(names)
 
 
 def check_fields(row: Mapping[str, Any]) -> None:
@@ -60,7 +64,7 @@ def check_fields(row: Mapping[str, Any]) -> None:
             raise SpecError(f"{family.name} has no field {name!r}; leave it out, or name one of {taken}", field=name)
 
 
-_NOT_BY_NAME = ("facts", "catalogue", "others")
+_NOT_BY_NAME = ("facts", "device", "catalogue", "others", "speculation", "setting")
 """Parameters of the functions below that callers do not give by name."""
 
 
@@ -87,3 +91,57 @@ def check_numbers(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise SpecError(f"{name} must be a number, got {value!r}", field=name)
+
+
+_KINDS = {"int": "a whole number", "float": "a number", "str": "text", "Load": "a Load"}
+_LISTS = ("Sequence[str]", "tuple[str, ...]")
+
+
+def checked_settings(settings: Mapping[str, Any], *takers: Callable[..., Any]) -> dict[str, Any]:
+    """Settings of a service as functions take them: of the kinds that their annotations say, and a draft model as its facts.
+
+    Whole numbers may be given as `2.0`, and one of several texts alone.
+
+    Raises:
+        SpecError: one is unknown, missing, or of another kind.
+    """
+    check_names(settings, *takers)
+    known = {name: item for taker in takers for name, item in inspect.signature(taker).parameters.items()}
+    for name, parameter in known.items():
+        by_name_alone = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+        if by_name_alone and name not in settings:
+            raise SpecError(f"{name} is missing; give it by name, such as {name}=1024", field=name)
+    return {name: _checked(name, value, known[name]) for name, value in settings.items()}
+
+
+def _checked(name: str, value: Any, parameter: inspect.Parameter) -> Any:
+    """A value of the kind that a parameter's annotation says; None where that is its default."""
+    from ..workloads.serving.request import Load
+
+    kind = str(parameter.annotation).removesuffix(" | None")
+    if value is None and parameter.default is None:
+        return None
+    if kind == "ModelFacts":
+        return _draft(name, value)
+    if kind in _LISTS:
+        texts = _list_of(value) if isinstance(value, Iterable) else [value]
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise SpecError(f"{name} is text, or a list of texts, got {wrong[0]!r}", field=name)
+        return texts
+    value = _whole(value) if kind == "int" else value
+    possible: Any = {"int": int, "float": int | float, "str": str, "Load": Load}[kind]
+    if isinstance(value, bool) or not isinstance(value, possible):
+        raise SpecError(f"{name} must be {_KINDS[kind]}, got {value!r}", field=name)
+    if name == "seed" and value < 0:
+        raise SpecError(f"seed must be a whole number of at least 0, got {value!r}", field=name)
+    return value
+
+
+def _draft(name: str, model: Any) -> Any:
+    """The facts of a draft model, which is given like the model; errors name this argument in place of `model`."""
+    from ..workloads.architectures.config.catalogue import facts_of
+
+    try:
+        return facts_of(model)
+    except SpecError as error:
+        raise SpecError(f"{name}: {error}", field=name) from error

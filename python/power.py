@@ -17,7 +17,7 @@ from ..workloads.compare import best_cap as caps
 from ..workloads.kernel_reading import read_kernels
 from ..workloads.serving.request import serving_request
 from ..workloads.whole_model import Kernel
-from .arguments import check_names, check_numbers, named_family
+from .arguments import check_names, check_numbers, checked_settings, named_family
 from .model_cache import load, services
 
 _ENERGIES = ("energy_j", "energy_per_request_j")
@@ -63,8 +63,8 @@ def best_cap(
     if time_s is not None and power_w is not None:
         cost = caps.measured_cost(time_s, power_w, place)
     elif "input_tokens" in sizes_or_load or isinstance(work, Mapping | ModelFacts):
-        check_names(sizes_or_load, serving_request)
-        request = serving_request(facts_of(work), place.name, **sizes_or_load)  # type: ignore[arg-type]
+        settings = checked_settings(sizes_or_load, serving_request)
+        request = serving_request(facts_of(work), place.name, **settings)  # type: ignore[arg-type]
         cost = caps.service_cost(services(model), request)
     elif isinstance(work, str):
         family, fields = named_family(work, sizes_or_load)

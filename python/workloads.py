@@ -30,7 +30,7 @@ from ..workloads.serving.predict import ServingPrediction
 from ..workloads.serving.request import serving_request
 from ..workloads.whole_model import Kernel, predict_whole
 from .answer import Total
-from .arguments import check_names, check_numbers, names_of
+from .arguments import check_numbers, checked_settings, names_of
 from .model_cache import load, programs, services
 from .tables import frame_rows
 
@@ -174,15 +174,10 @@ def llm_predict(
         kernelcast.SpecError: something is unknown or impossible, or the model does not fit; the message says
             what is possible.
     """
-    check_names(load_and_settings, serving_request)
-    texts = ("engine", "engine_version", "dtype", "weights", "kv_dtype", "draft", "load")
-    numbers = {name: value for name, value in load_and_settings.items() if name not in texts}
-    check_numbers({"input_tokens": input_tokens, "output_tokens": output_tokens, **numbers})
+    lengths = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+    settings = checked_settings(lengths | load_and_settings, serving_request)
     service = services(model)
-    request = serving_request(
-        facts_of(name_or_config), service.predictor.devices.get(device).name, input_tokens=input_tokens,
-        output_tokens=output_tokens, **_with_draft(load_and_settings),
-    )  # fmt: skip
+    request = serving_request(facts_of(name_or_config), service.predictor.devices.get(device).name, **settings)
     return service.predict(request)
 
 
@@ -193,7 +188,7 @@ def llm_plan(
     gpus: int,
     input_tokens: float,
     output_tokens: float,
-    prices: Path | Mapping[str, float] | None = None,
+    prices: Path | str | Mapping[str, float] | None = None,
     model: Path | str | None = None,
     **load_and_limits: Any,
 ) -> PlanAnswer:
@@ -214,19 +209,13 @@ def llm_plan(
         kernelcast.SpecError: something is unknown, or no plan is possible or keeps the limits; the message has
             the nearest.
     """
-    check_names(load_and_limits, PlanQuestion, plan_question)
+    settings = checked_settings(load_and_limits, PlanQuestion, plan_question)
     service = services(model)
     question = plan_question(
         facts_of(name_or_config), names_of(devices), service.predictor.devices, gpus=gpus, input_tokens=input_tokens,
-        output_tokens=output_tokens, prices=prices, **_with_draft(load_and_limits),
+        output_tokens=output_tokens, prices=prices, **settings,
     )  # fmt: skip
     return plan_service(service, question)
-
-
-def _with_draft(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with the facts of a draft model, which is given like the model."""
-    draft = settings.get("draft")
-    return dict(settings) if draft is None else {**settings, "draft": facts_of(draft)}
 
 
 def llm_fleet(
@@ -236,7 +225,7 @@ def llm_fleet(
     gpus: int,
     rate: float,
     sizes: Any,
-    prices: Path | Mapping[str, float] | None = None,
+    prices: Path | str | Mapping[str, float] | None = None,
     model: Path | str | None = None,
     **limits: Any,
 ) -> Fleet:
@@ -257,7 +246,7 @@ def llm_fleet(
         kernelcast.SpecError: something is unknown or impossible, scipy is not installed, no replica serves a size, or so many
             GPUs do not serve all.
     """
-    check_names(limits, PlanQuestion, plan_question)
+    settings = checked_settings(limits, PlanQuestion, plan_question)
     if find_spec("scipy") is None:
         raise SpecError("llm_fleet needs scipy; run: pip install 'kernelcast[llm]'")
     check_numbers({"rate": rate})
@@ -266,7 +255,7 @@ def llm_fleet(
     service = services(model)
     question = plan_question(
         facts_of(name_or_config), names_of(devices), service.predictor.devices, gpus=gpus, input_tokens=inputs,
-        output_tokens=outputs, rate=rate, prices=prices, **_with_draft(limits),
+        output_tokens=outputs, rate=rate, prices=prices, **settings,
     )  # fmt: skip
     return plan_fleet(service, question, buckets)
 

@@ -13,8 +13,8 @@ from ..features.spec_io.reading import kind_of, shown_name
 if TYPE_CHECKING:
     from ..models.predict.prediction import Interval
 
-MAX_PRICE = 1e9
-"""Highest price of an hour that is taken, so that costs stay finite."""
+MAX_PRICE = 1e6
+"""Highest price of one device for an hour that is taken, so that costs stay finite."""
 _PLAIN = 1e6
 """Numbers of the largest unit from which on digits would be zeros or noise: these are written with an exponent."""
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _FILES = (".json", ".yaml", ".yml", ".csv")
 _MOST_ROWS, _WIDEST = 9, 100
 """Settings that a table has, and cells of a plot."""
-_TEXTS = ("engine", "engine_version", "dtype", "weights", "kv_dtype")
+_LENGTHS = ("input", "input_tokens", "input-tokens")
+"""Words that say the length of a prompt."""
+_TEXTS = ("engine", "engine_version", "dtype", "weights", "kv_dtype", "draft")
 
 
 def best_cap(
@@ -28,7 +30,7 @@ def best_cap(
         typer.Argument(
             metavar="FAMILY | FILE | MODEL",
             help="A kernel family; a list of kernels (.yaml, .json, .csv); or a language model, such as "
-            "meta-llama/Llama-3.1-8B.",
+            "meta-llama/Llama-3.1-8B or the path of its config.json.",
             autocompletion=names.complete_family,
         ),
     ] = None,
@@ -130,7 +132,7 @@ def _cost(what: str, words: Sequence[str], device: Device, known: Catalogue, mod
 
         spec, _ = read_spec(names.kernel(what, words) | {"device": device.name}, known)
         return kernel_cost(predictor, spec, device), str(spec)
-    if "/" in what and not Path(what).exists():
+    if _is_model(what, words):
         return _service_cost(what, words, device, predictor)
     from ...workloads.compare.best_cap import model_cost
     from ...workloads.kernel_reading import read_kernels
@@ -142,27 +144,37 @@ def _cost(what: str, words: Sequence[str], device: Device, known: Catalogue, mod
     return model_cost(predictor, kernels, device), Path(what).name
 
 
+def _is_model(what: str, words: Sequence[str]) -> bool:
+    """Whether a name or a path is of a language model: of a file the words say so, as a list of kernels has no lengths."""
+    path = Path(what)
+    if path.suffix.lower() in _FILES:
+        return any(word.partition("=")[0] in _LENGTHS for word in words)
+    return not path.is_file()
+
+
 def _service_cost(
     what: str, words: Sequence[str], device: Device, predictor: ArtifactPredictor
 ) -> tuple[CostUnder, str]:
     """The cost of a request of a service of which words say the load."""
-    from ...python.arguments import check_names
+    from ...python.arguments import checked_settings
     from ...workloads.architectures.config.catalogue import facts_of
     from ...workloads.compare.best_cap import service_cost
     from ...workloads.serving.predict import ServingPredictor
     from ...workloads.serving.request import serving_request
 
-    texts = dict(word.partition("=")[::2] for word in words)
     settings: dict[str, Any] = {}
-    for name, text in texts.items():
+    for word in words:
+        name, _, text = word.partition("=")
         field = {"input": "input_tokens", "output": "output_tokens"}.get(name, name.replace("-", "_"))
+        if field in settings:
+            raise SpecError(f"{word!r} says {field} a second time; give it once", field=field)
         settings[field] = text if field in _TEXTS else _number(name, text)
     if missing := [name for name in ("input_tokens", "output_tokens") if name not in settings]:
         raise SpecError(
             f"{listed(missing)} missing: best-cap MODEL input=1024 output=256 concurrency=32", field=missing[0]
         )
-    check_names(settings, serving_request)
-    request = serving_request(facts := facts_of(what), device.name, **settings)
+    checked = checked_settings(settings, serving_request)
+    request = serving_request(facts := facts_of(what), device.name, **checked)
     return service_cost(ServingPredictor(predictor), request), f"a request to {facts.name}"
 
 

@@ -55,7 +55,8 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
     A number alone is the price of the only device.
 
     Raises:
-        SpecError: a word is neither a price nor a file of prices, or its device is not among `devices`, or has two prices.
+        SpecError: a word is neither a price nor a file of prices, its device is not among `devices`, or has two prices; or
+            files have prices of other devices alone.
     """
     from ...features.spec_io.words import read_device
     from ...workloads.serving.planning.question import read_prices as read_file
@@ -68,7 +69,7 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
         if amount is None and not mark and (Path(word).suffix or Path(word).is_file()):
             per_hour = {device: price for device, price in read_file(Path(word), known).items() if device in devices}
         elif amount is None or not 0 <= amount <= MAX_PRICE or not (mark or len(devices) == 1):
-            raise SpecError(f"{_EXPECTED}, got {word!r}", field="price")
+            raise SpecError(f"{_EXPECTED}, of at most {MAX_PRICE:g}, got {word!r}", field="price")
         else:
             per_hour = {read_device(name, known)[0].name if mark else devices[0]: amount}
         for device, price in per_hour.items():
@@ -80,6 +81,11 @@ def read_prices(words: Sequence[str], devices: Sequence[str], known: Catalogue) 
                 raise SpecError(
                     f"--price names {device} twice, at {prices[device]:g} and {price:g}; give one", field="price"
                 )
+    if words and not prices:
+        raise SpecError(
+            f"{listed(words)}: no price of {listed(devices)}; add one, such as `{devices[0]}: 2.5`, or leave --price out",
+            field="price",
+        )
     return prices
 
 

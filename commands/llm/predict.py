@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...features.errors import SpecError
+from ...features.errors import SpecError, listed
 from .. import console, names
 
 if TYPE_CHECKING:
@@ -17,9 +18,24 @@ if TYPE_CHECKING:
 
 
 _TRACE = ("arrival_s", "input", "output")
+_OF_TABLES = ("table", "out", "model", "device_file", "as_json")
+"""Parameters that go with a table; all others go with one service."""
+_COLUMNS = {
+    "what": "model", "gpus": "num_gpus", "input_tokens": "isl", "output_tokens": "osl", "rate": "request_rate",
+    "requests": "num_requests", "dtype": "precision", "weights": "weight_dtype", "speculate": "spec_tokens",
+    "acceptance": "spec_acceptance", "draft": "draft_model",
+}  # fmt: skip
+"""Columns of a table whose names are not those of the parameters."""
+_IGNORED = {
+    "trace": ("concurrency", "rate", "batch", "input_tokens", "output_tokens", "requests", "rounds", "spread", "seed"),
+    "batch": ("requests", "rounds"),
+    "rate": ("rounds",),
+}
+"""Parameters that say nothing of a load of that kind."""
 
 
 def predict(
+    ctx: typer.Context,
     what: Annotated[
         str | None,
         typer.Argument(
@@ -106,11 +122,11 @@ def predict(
     """
     electricity = console.read_electricity(grid, electricity_price, pue)
     known = console.read_catalogue(device_file)
+    given = _given(ctx)
     if table is not None or out is not None:
-        if table is None or out is None or what is not None or device is not None:
-            raise SpecError(
-                "a table is answered as a whole: --table FILE --out FILE, without a model or a device", field="table"
-            )
+        if table is None or out is None:
+            raise SpecError("a table is answered as a whole: --table FILE --out FILE", field="table")
+        _check_table_alone(given)
         written = _predict_table(table, out, console.model_dir(model), known)
         if as_json:
             console.print_json(written)
@@ -130,9 +146,8 @@ def predict(
 
     place = names.device(device, known).name  # type: ignore[arg-type]  # one that is missing is an error above
     per_hour = console.read_prices([*(price or ()), *(prices or ())], [place], known).get(place)
-    load = None
-    if trace is not None:
-        load = _trace(trace, cached, (concurrency, rate, batch, input_tokens, output_tokens, requests))
+    _check_load(given)
+    load = None if trace is None else _trace(trace, cached)
     request = serving_request(
         facts_of(what), place, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
         concurrency=concurrency, rate=rate, batch=batch, load=load, gpus=gpus, tp=tp, pp=pp, ep=ep, dp=dp, rounds=rounds,
@@ -155,15 +170,54 @@ def predict(
         console.show_footprint(electricity, amounts)
 
 
-def _trace(path: Path, cached: float, others: tuple[float | None, ...]) -> Load:
+def _given(ctx: typer.Context) -> dict[str, str]:
+    """Parameters that the command line has, and the options or metavars that it has them by."""
+    names = {
+        item.name or "": item.opts[0] if item.param_type_name == "option" else "MODEL" for item in ctx.command.params
+    }
+    sources = {name: ctx.get_parameter_source(name) for name in names}
+    return {
+        name: names[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"
+    }
+
+
+def _check_table_alone(given: Mapping[str, str]) -> None:
+    """That nothing is given which rows of a table say, or which none of them has.
+
+    Raises:
+        SpecError: something is.
+    """
+    from ...workloads.serving.table import COLUMNS
+
+    misplaced = [name for name in given if name not in _OF_TABLES]
+    if not misplaced:
+        return
+    columns = [column for name in misplaced if (column := _COLUMNS.get(name, name)) in COLUMNS]
+    as_columns = f"; rows of a table say it in columns: {listed(columns)}" if columns else ""
+    raise SpecError(
+        f"{listed(given[name] for name in misplaced)}: of one service, not of --table{as_columns}; leave these options out",
+        field=misplaced[0],
+    )
+
+
+def _check_load(given: Mapping[str, str]) -> None:
+    """That nothing is given which the load asked for does not read.
+
+    Raises:
+        SpecError: something is.
+    """
+    for load, ignored in _IGNORED.items():
+        if load in given and (misplaced := [given[name] for name in ignored if name in given]):
+            why = ": the trace says when requests arrive and how long they are" if load == "trace" else ""
+            raise SpecError(
+                f"{listed(misplaced)} cannot go with {given[load]}{why}; leave out one or the other", field=load
+            )
+
+
+def _trace(path: Path, cached: float) -> Load:
     from ...datasets.rows.table_columns import read_table
     from ...workloads.serving.request import Load
 
-    if any(other is not None for other in others):
-        raise SpecError(
-            "a trace says when requests arrive and how long they are; leave out --concurrency, --rate, --batch, --input, "
-            "--output and --requests", field="trace",
-        )  # fmt: skip
     table = read_table(path, frozenset())
     # Tables of the other commands call lengths `input_tokens` and `output_tokens`.
     columns = [name if name in table.column_names else f"{name}_tokens" for name in _TRACE]

@@ -11,6 +11,7 @@ SPEC: dict[str, Any] = {"family": "gemm", "dtype": "bf16", "m": 64, "n": 64, "k"
 GEMM = {"device": "h200", "dtype": "bf16", "m": 64, "n": 64, "k": 64}
 LLAMA = "meta-llama/Llama-3.1-8B"
 SERVICE = {"input_tokens": 128, "output_tokens": 16, "batch": 1}
+PLAN = {"gpus": 1, "input_tokens": 128, "output_tokens": 16, "concurrency": 4}
 
 
 def test_other_names_of_families_and_whole_floats_are_read():
@@ -22,6 +23,15 @@ def test_other_names_of_families_and_whole_floats_are_read():
 
 
 kc: Any = kernelcast
+
+
+def test_whole_floats_and_texts_alone_are_read_of_services(tmp_path):
+    assert str(kc.llm_predict(LLAMA, "h200", **SERVICE, gpus=2.0).request.gpus) == "2"
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("h200: 3\n")
+    question = kc.llm_plan(LLAMA, "h200", **PLAN, engines="vllm", weights="fp8", prices=str(prices)).question
+    assert (question.engines, question.weights) == (("vllm",), ("fp8",))
+    assert question.price(question.devices[0]) == 3
 
 
 @pytest.mark.parametrize(
@@ -48,6 +58,19 @@ kc: Any = kernelcast
             "x",
             "possible are devices",
         ),
+        (lambda: kc.llm_predict(LLAMA, "h200", **SERVICE, engine=None), "engine", "must be text, got None"),
+        (lambda: kc.llm_predict(LLAMA, "h200", **SERVICE | {"input_tokens": None}), "input_tokens", "got None"),
+        (lambda: kc.llm_predict(LLAMA, "h200", **SERVICE, chunk=2.5), "chunk", "a whole number, got 2.5"),
+        (lambda: kc.llm_predict(LLAMA, "h200", **SERVICE, seed=-1), "seed", "at least 0, got -1"),
+        (lambda: kc.llm_predict(LLAMA, "h200", **SERVICE, load=3), "load", "must be a Load, got 3"),
+        (lambda: kc.llm_predict(LLAMA, "h200", **SERVICE, speculate=2, draft=3), "draft", "got int"),
+        (lambda: kc.best_cap({"model_type": "llama"}, "h200", batch=1), "input_tokens", "input_tokens is missing"),
+        (lambda: kc.llm_plan(LLAMA, "h200", **PLAN, cached="a"), "cached", "must be a number, got 'a'"),
+        (lambda: kc.llm_plan(LLAMA, "h200", **PLAN, engines=[None]), "engines", "a list of texts, got None"),
+        (lambda: kc.llm_plan(LLAMA, "h200", **PLAN, weights=3), "weights", "a list of texts, got 3"),
+        (lambda: kc.llm_plan(LLAMA, "h200", **PLAN, setting=3), "setting", "no argument 'setting'"),
+        (lambda: kc.llm_plan(LLAMA, "h200", **PLAN, speculation=3), "speculation", "did you mean speculate?"),
+        (lambda: kc.llm_plan(LLAMA, "h200", **PLAN, prices="none.yaml"), "prices", "cannot read the prices none.yaml"),
     ],
 )
 def test_anything_else_is_an_error_that_names_it(ask, field, words):

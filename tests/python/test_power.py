@@ -37,6 +37,12 @@ def test_a_service_is_set_by_its_requests():
     assert result.usual.latency_s.value > 0
 
 
+def test_a_service_may_guess_by_a_model_that_ships():
+    load = {"input_tokens": 64, "output_tokens": 4, "concurrency": 1, "requests": 2}
+    guesses = {"speculate": 2, "acceptance": 0.7, "draft": "meta-llama/Llama-3.2-1B"}
+    assert kernelcast.best_cap(LLAMA, "h100-sxm", **load, **guesses).best.energy < 1
+
+
 def test_the_curves_are_a_picture(tmp_path: Path):
     result = kernelcast.best_cap(None, "a40", time_s=312, power_w=241)
     text = result.save(tmp_path / "curve.svg").read_text()
@@ -58,6 +64,8 @@ def test_the_curves_are_a_picture(tmp_path: Path):
         ("gemm", GEMM | {"slowdown": "5%"}, "slowdown must be a number"),
         ("gemm", GEMM | {"budget": {"watts": 3}}, "there is no argument 'watts'"),
         (LLAMA, {"input_tokens": 64, "output_tokens": 4, "speed": 1}, "there is no argument 'speed'"),
+        (LLAMA, {"input_tokens": 64, "output_tokens": 4, "batch": 1, "clock_hz": 1e9}, "clock_hz is what is"),
+        (LLAMA, {"input_tokens": 64, "output_tokens": 4, "batch": 1, "power_limit_w": 200}, "power_limit_w is what is"),
     ],
 )
 def test_work_that_cannot_be_read_is_refused(work: Any, options: dict[str, Any], words: str):

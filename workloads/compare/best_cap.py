@@ -250,7 +250,14 @@ def model_cost(predictor: ArtifactPredictor, kernels: Sequence[Kernel], device: 
 
 
 def service_cost(service: ServingPredictor, request: ServingRequest) -> CostUnder:
-    """The cost of a request of a service under settings: its time from end to end, power of a GPU, energy of all."""
+    """The cost of a request of a service under settings: its time from end to end, power of a GPU, energy of all.
+
+    Raises:
+        SpecError: the request has a setting of its own.
+    """
+    if (own := request.setting) is not None:
+        name = "clock_hz" if own.power_limit_w is None else "power_limit_w"
+        raise SpecError(f"{name} is what is chosen here, so it cannot be given; leave it out", field=name)
 
     def cost(setting: PowerSetting | None) -> Cost:
         answer = service.predict(replace(request, setting=setting))

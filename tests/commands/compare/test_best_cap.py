@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+LLAMA = "meta-llama/Llama-3.1-8B"
+SERVICE = (LLAMA, "input=64", "output=4", "concurrency=1")
+
 
 def test_a_kernel_is_drawn_with_its_best_setting(run):
     done = run("best-cap", "gemm", "4096x4096x4096", "bf16", "--device", "h100-sxm", "--slowdown", "5%")
@@ -46,6 +49,18 @@ def test_a_service_of_a_language_model(run):
     assert result["best"]["time"] <= 1.2
 
 
+def test_a_service_of_a_configuration_and_one_that_guesses(run, tmp_path):
+    path = tmp_path / "config.json"
+    config = {"model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 4,
+              "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 128256}  # fmt: skip
+    path.write_text(json.dumps(config))
+    guesses = ("speculate=2", "acceptance=0.7", f"draft={path}")
+    for words in ((path, *SERVICE[1:]), (*SERVICE, *guesses)):
+        done = run("best-cap", *words, "requests=2", "--device", "h100-sxm", "--json")
+        assert done.code == 0, done.err
+        assert json.loads(done.out)["best"]["energy"] < 1
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -57,6 +72,14 @@ def test_a_service_of_a_language_model(run):
         (("meta-llama/Llama-3.1-8B", "--device", "a40"), "input_tokens, output_tokens missing"),
         (("meta-llama/Llama-3.1-8B", "input=1", "output=2", "speed=9", "--device", "a40"), "no argument 'speed'"),
         (("meta-llama/Llama-3.1-8B", "input=many", "output=2", "--device", "a40"), "input must be a number"),
+        ((*SERVICE, "seed=-1", "--device", "a40"), "seed must be a whole number of at least 0, got -1"),
+        ((*SERVICE, "requests=2.5", "--device", "a40"), "requests must be a whole number, got 2.5"),
+        ((*SERVICE, "device=3", "--device", "a40"), "no argument 'device'"),
+        ((*SERVICE, "power-limit-w=200", "--device", "a40"), "power_limit_w is what is chosen here"),
+        ((*SERVICE, "clock_hz=1e9", "--device", "a40"), "clock_hz is what is chosen here"),
+        ((*SERVICE, "concurrency=9", "--device", "a40"), "'concurrency=9' says concurrency a second time"),
+        ((*SERVICE, "input_tokens=9", "--device", "a40"), "'input_tokens=9' says input_tokens a second time"),
+        (("kernels.json", "count=2", "--device", "a40"), "a file has all of its kernels"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_said(run, args, words):

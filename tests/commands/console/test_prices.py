@@ -29,7 +29,7 @@ def test_devices_files_and_a_number_for_one_device(file):
 
 
 @pytest.mark.parametrize(
-    "word", ["2.5", "h100-sxm=", "h100-sxm=cheap", "h100-sxm=-1", "h100-sxm=nan", "cheap", "=", ""]
+    "word", ["2.5", "h100-sxm=", "h100-sxm=cheap", "h100-sxm=-1", "h100-sxm=nan", "h100-sxm=1e7", "cheap", "=", ""]
 )
 def test_other_words_are_refused(word):
     with pytest.raises(SpecError, match="--price takes DEVICE=PRICE") as refusal:
@@ -42,5 +42,7 @@ def test_two_prices_and_foreign_devices_are_refused(file):
         read_prices([file, "h100-sxm=3"], [H100], catalogue())
     with pytest.raises(SpecError, match="not among the devices"):
         read_prices(["l4=1"], [H100], catalogue())
+    with pytest.raises(SpecError, match="no price of nvidia-a40; add one"):
+        read_prices([file], ["nvidia-a40"], catalogue())
     with pytest.raises(SpecError, match="cannot read the prices"):
         read_prices(["none.yaml"], [H100], catalogue())

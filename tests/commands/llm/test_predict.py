@@ -76,6 +76,15 @@ def test_a_trace_is_answered_by_its_requests(tmp_path: Path, capsys: pytest.Capt
     assert "no column output" in capsys.readouterr().err
     assert main([*ask, "--trace", str(trace), "--rate", "2"]) == 2
     assert "leave out" in capsys.readouterr().err
+    assert main([*ask, "--trace", str(trace), "--spread", "0.5", "--rounds", "3", "--seed", "4"]) == 2
+    assert "--rounds, --spread, --seed cannot go with --trace" in capsys.readouterr().err
+
+
+def test_a_file_without_a_price_of_the_device_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prices = tmp_path / "prices.yaml"
+    prices.write_text("l4: 0.5\n")
+    assert main([*ASK, "--batch", "1", "--price", str(prices)]) == 2
+    assert "no price of nvidia-h100-sxm-80gb" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -84,7 +93,9 @@ def test_a_trace_is_answered_by_its_requests(tmp_path: Path, capsys: pytest.Capt
         ((), "concurrency"), (("--concurrency", "8", "--rate", "1"), "one of"), (("--batch", "0"), "batch"),
         (("--batch", "1", "--tp", "3"), "does not divide"), (("--batch", "1", "--gpus", "3", "--tp", "2"), "no multiple"),
         (("--batch", "1", "--engine", "tgi"), "no engine"), (("--batch", "1", "--price", "-1"), "price"),
-        (("--batch", "1", "--max-sequences", "0"), "sequences"),
+        (("--batch", "1", "--max-sequences", "0"), "sequences"), (("--rate", "2", "--rounds", "1"), "--rounds cannot go with"),
+        (("--batch", "8", "--requests", "9", "--rounds", "3"), "--requests, --rounds cannot go with --batch"),
+        (("--batch", "1", "--price", "h100-sxm=1e9"), "of at most 1e+06"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence(more: tuple[str, ...], word: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,3 +144,19 @@ def test_a_table_keeps_its_rows_and_columns(tmp_path: Path, capsys: pytest.Captu
 def test_a_table_needs_somewhere_to_go(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["llm", "predict", "--table", "rows.parquet"]) == 2
     assert "--out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--tp", "8", "--weights", "fp8"), "--tp, --weights: of one service, not of --table; rows of a table say it in "
+         "columns: tp, weight_dtype"),
+        (("--price", "3", "--trace", "none.csv"), "--trace, --price: of one service, not of --table; leave these"),
+        (("meta-llama/Llama-3.1-8B", "--device", "l4"), "MODEL, --device: of one service"),
+    ],
+)  # fmt: skip
+def test_options_of_one_service_do_not_go_with_a_table(
+    more: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["llm", "predict", "--table", "rows.csv", "--out", "predicted.csv", *more]) == 2
+    assert words in capsys.readouterr().err

@@ -65,7 +65,7 @@ def model_facts(name: str) -> ModelFacts:
             else ""
         )
         raise SpecError(
-            f"no model {name!r} ships; {hint}give its configuration (--config config.json), or one of: {listed(model_names())}",
+            f"no model {name!r} ships; {hint}give the path of its config.json, or one of: {listed(model_names())}",
             field="model",
         )
     return read_facts(_entries()[key]["config"], key, source=f"config.json of huggingface.co/{key}")

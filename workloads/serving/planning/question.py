@@ -15,6 +15,7 @@ from ....features.errors import SpecError, listed
 from ....models.predict.power_law import PowerSetting, checked_setting
 from ...architectures.facts import ModelFacts
 from ...architectures.plan import ONE_DEVICE
+from ...units import MAX_PRICE as MAX_PRICE
 from ..host_experts import check_host_experts
 from ..request import MAX_TOKENS, engine_named
 from ..speculation import Speculation, speculation_of
@@ -23,8 +24,6 @@ MAX_GPUS = 4096
 """Most devices planned for: above any real service of one model, so that a number in the wrong place is noticed."""
 ENGINES = ("vllm", "sglang", "trtllm")
 """Engines whose command lines are known, which are planned with unless others are given."""
-MAX_PRICE = 1e6
-"""Highest price of one device for an hour that is taken, so that costs stay finite."""
 MAX_CHOICES = 16
 """Most devices, engines or formats to choose among: bounds the number of plans."""
 
@@ -130,7 +129,7 @@ class PlanQuestion:
 
 def plan_question(
     facts: ModelFacts, devices: Sequence[str], catalogue: Catalogue, *, engines: Sequence[str] = ENGINES,
-    weights: Sequence[str] = (), prices: Path | Mapping[str, Any] | None = None, speculate: int | None = None,
+    weights: Sequence[str] = (), prices: Path | str | Mapping[str, Any] | None = None, speculate: int | None = None,
     acceptance: float | None = None, draft: ModelFacts | None = None, power_limit_w: float | None = None,
     clock_hz: float | None = None, **others: Any,
 ) -> PlanQuestion:  # fmt: skip
@@ -175,16 +174,16 @@ def devices_named(names: Sequence[str], catalogue: Catalogue) -> tuple[str, ...]
     return tuple(dict.fromkeys(device.name for device in known))
 
 
-def read_prices(source: Path | Mapping[str, Any], catalogue: Catalogue) -> dict[str, float]:
+def read_prices(source: Path | str | Mapping[str, Any], catalogue: Catalogue) -> dict[str, float]:
     """Prices per hour by catalogue name, from a YAML file (or a mapping) with a line `h100-sxm: 2.5` per device.
 
     Raises:
         SpecError: the file cannot be read, or holds anything else.
     """
     raw: Any = source
-    if isinstance(source, Path):
+    if isinstance(source, Path | str):
         try:
-            raw = yaml.safe_load(source.read_text(encoding="utf-8"))
+            raw = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise SpecError(
                 f"cannot read the prices {source}: {getattr(error, 'strerror', None) or error}", field="prices"
@@ -200,7 +199,10 @@ def read_prices(source: Path | Mapping[str, Any], catalogue: Catalogue) -> dict[
         if not isinstance(name, str):
             raise SpecError(f"prices: {name!r} is no name of a device", field="prices")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_PRICE:
-            raise SpecError(f"the price of {name} must be a positive number per hour, got {value!r}", field="prices")
+            raise SpecError(
+                f"the price of {name} must be a positive number per hour, of at most {MAX_PRICE:g}, got {value!r}",
+                field="prices",
+            )
         prices[catalogue.get(name).name] = float(value)
     return prices
 

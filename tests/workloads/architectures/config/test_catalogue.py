@@ -91,6 +91,7 @@ def test_an_unknown_model_names_the_nearest() -> None:
     with pytest.raises(SpecError, match=r"nearest: .*Qwen/Qwen3-32B") as refused:
         model_facts("Qwen/Qwen3-33B")
     assert refused.value.field == "model"
+    assert "give the path of its config.json, or one of" in str(refused.value)
 
 
 def test_a_model_by_path_folder_content_or_facts(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ def test_prices_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
 def test_prices_are_read_by_any_name(tmp_path: Path) -> None:
     path = tmp_path / "prices.yaml"
     path.write_text("h100-sxm: 2.5\nl40s: 1\n")
-    assert read_prices(path, catalogue()) == {"nvidia-h100-sxm-80gb": 2.5, "nvidia-l40s": 1.0}
+    for source in (path, str(path)):
+        assert read_prices(source, catalogue()) == {"nvidia-h100-sxm-80gb": 2.5, "nvidia-l40s": 1.0}
     with pytest.raises(SpecError, match="cannot read"):
         read_prices(tmp_path / "none.yaml", catalogue())
 
