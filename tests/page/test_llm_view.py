@@ -11,6 +11,9 @@ import pytest
 from kernelcast.api.page.static_files import STATIC_DIR
 from kernelcast.features.device import catalogue
 from kernelcast.workloads.architectures.config.catalogue import model_names
+from kernelcast.workloads.serving.planning.question import MAX_GPUS, MAX_PRICE
+from kernelcast.workloads.serving.request import MAX_REQUESTS, MAX_TOKENS
+from kernelcast.workloads.serving.speculation import MAX_GUESSES
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +71,52 @@ def test_a_price_gives_a_cost_and_its_curve(visit):
     assert page.fields()["price_per_hour.nvidia-h100-sxm-80gb"] == "2.5"
 
 
+@pytest.mark.parametrize("text", ["-3", "abc", "1e7"])
+def test_what_is_no_price_is_refused_at_its_field(visit, text):
+    page = visit(f"{SMALL}&price_per_hour.nvidia-h100-sxm-80gb=2")
+    price = page.tab.get_by_label("Price per hour of NVIDIA H100 SXM5 80 GB")
+    price.fill(text)
+    words = page.tab.locator("td", has=price).locator(".field-error").inner_text()
+    assert words == f"A price is a number from 0 to {MAX_PRICE:.0f}. The cost is still that of 2."
+    page.tab.get_by_label("Axes").select_option("log")
+    page.tab.get_by_label("Axes").select_option("linear")
+    assert price.input_value() == text
+    assert page.tab.get_by_text(words, exact=True).is_visible()
+    price.fill("3")
+    page.tab.get_by_text(words, exact=True).wait_for(state="hidden")
+
+
+def test_a_price_that_the_service_refuses_leaves_the_results(visit):
+    page = visit(SMALL)
+    errors = [{"field": "price_per_hour", "detail": "must be lower"}]
+
+    def refuse(route):
+        if "price_per_hour" not in route.request.post_data_json:
+            return route.continue_()
+        return route.fulfill(status=422, json={"detail": "price_per_hour: must be lower", "errors": errors})
+
+    page.tab.route("**/v1/llm/predict", refuse)
+    price = page.tab.get_by_label("Price per hour of NVIDIA H100 SXM5 80 GB")
+    price.fill("5")
+    page.tab.locator(".outdated", has_text="price_per_hour: must be lower").wait_for()
+    assert page.tab.get_by_role("table", name="Services side by side").locator("tbody tr").count() == 2
+    price.fill("")
+    page.tab.locator(".outdated").wait_for(state="detached")
+
+
+def test_a_refusal_of_no_field_is_told_in_full(visit):
+    refused = "are too many for one answer; at most 100,000 are simulated, give fewer `requests`"
+    page = visit(SMALL.replace("concurrency=8", f"concurrency={MAX_REQUESTS}"))
+    words = page.tab.locator(".outdated").inner_text()
+    assert words.startswith("There is no answer to this yet. ")
+    assert refused in words
+    assert "beside the fields" not in words
+    page.tab.locator("[name=concurrency]").fill("8")
+    page.tab.locator(".outdated").wait_for(state="detached")
+    page.tab.locator("[name=concurrency]").fill(str(MAX_REQUESTS))
+    page.tab.locator(".outdated", has_text=refused).wait_for()
+
+
 def test_what_was_not_measured_names_the_nearest_and_leads_there(visit):
     page = visit("#/llm?model=Qwen/Qwen3-32B&llm.devices=h200&llm.tp=2&input_tokens=2048")
     assert "2.0 steps away" in page.tab.locator(".answers").inner_text()
@@ -87,8 +136,12 @@ def test_a_plan_that_does_not_fit_says_so_beside_those_that_do(visit):
 
 
 @pytest.mark.parametrize(("change", "name", "words"), [
-    ("concurrency=none", "concurrency", "number"),
-    ("input_tokens=0", "input_tokens", "between 1"),
+    ("concurrency=none", "concurrency", f"a whole number from 1 to {MAX_REQUESTS}, not “none”"),
+    ("concurrency=2.5", "concurrency", f"a whole number from 1 to {MAX_REQUESTS}, not “2.5”"),
+    ("input_tokens=0", "input_tokens", f"a whole number from 1 to {MAX_TOKENS}"),
+    ("speculate=33", "speculate", f"a whole number from 1 to {MAX_GUESSES}"),
+    ("acceptance=0.5", "speculate", "say how many tokens a step guesses"),
+    ("draft=meta-llama/Llama-3.2-1B", "speculate", "say how many tokens a step guesses"),
     ("engine=ollama", "engine", "vllm"),
     ("llm.tp=3", "plan.tp", "3"),
     ("model=nobody/nothing", "model", "nobody/nothing"),
@@ -130,6 +183,11 @@ def test_guesses_are_a_part_of_a_step(visit):
 def test_plans_are_searched_for_when_asked_and_shared_by_address(visit, server):
     page = visit(SMALL.replace("h100-sxm,l40s", "h100-sxm") + "&grid=de")
     assert page.tab.get_by_role("table", name="The best plan for each aim, simulated").count() == 0
+    page.tab.locator("[name='plan.gpus']").fill("abc")
+    page.tab.get_by_role("button", name="Find plans").click()
+    error = page.tab.locator("[data-field=gpus] .field-error")
+    error.wait_for()
+    assert error.inner_text() == f"must be a whole number from 1 to {MAX_GPUS}, not “abc”"
     page.tab.locator("[name='plan.gpus']").fill("1")
     page.tab.locator("[name='plan.tpot_s']").fill("0.05")
     page.tab.get_by_role("button", name="Find plans").click()

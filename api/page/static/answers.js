@@ -61,12 +61,14 @@ export function answersPart() {
   return el("section", { class: "answers", "aria-label": "Answers", "aria-busy": "true" });
 }
 
-/** A line for refusals of views without the form of a spec: `element`, and `problem(refusal)`, null where there is none. */
+/** A line for refusals of views without the form of a spec: `element`, and `problem(refusal)`, null where there is none, which
+ * returns what the line says. */
 export function alertLine() {
   const element = el("p", { class: "alert", role: "alert", hidden: true });
   const problem = (refusal) => {
     element.hidden = !refusal;
     element.textContent = refusal ? [...new Set(refusal.errors.map(({ detail }) => detail))].join("; ") || refusal.message : "";
+    return element.textContent;
   };
   return { element, problem };
 }
@@ -88,7 +90,7 @@ export function awaitAnother(part) {
 }
 
 /** Show in `part` what `load()` answers, with `draw(answer)`, unless a newer question was asked meanwhile. `problem` gets the
- * refusal, or null after an answer. */
+ * refusal, or null after an answer, and returns what of it stands at no field. */
 export async function whenAnswered(part, load, draw, problem) {
   awaitAnother(part);
   const turn = turns.get(part);
@@ -101,11 +103,11 @@ export async function whenAnswered(part, load, draw, problem) {
     part.classList.remove("stale");
   } catch (error) {
     if (error instanceof Stale || turns.get(part) !== turn) return;
-    problem(error instanceof Refusal ? error : new Refusal(0, { detail: `The page failed: ${error.message}` }));
+    const apart = problem(error instanceof Refusal ? error : new Refusal(0, { detail: `The page failed: ${error.message}` }));
     part.querySelector(".outdated")?.remove();
     const words = part.childElementCount
-      ? "What follows answers an earlier question; the last one was refused."
-      : "There is no answer to this yet. What is wrong stands beside the fields.";
+      ? `What follows answers an earlier question; the last one was refused${apart ? `: ${apart}` : "."}`
+      : `There is no answer to this yet. ${apart || "What is wrong stands beside the fields."}`;
     part.classList.add("stale");
     part.prepend(el("p", { class: "panel outdated", text: words }));
     // A fault of the page's own is for its makers as well.

@@ -147,11 +147,20 @@ export function pager(steps, go, ...more) {
   );
 }
 
-/** Put other children into `root`; the focus stays on the control with the same `data-keep`. */
+/** Put other children into `root`; the focus stays on the control with the same `data-keep`, and so does a
+ * text that such a control cannot take. */
 export function redraw(root, ...children) {
   const focused = document.activeElement?.getAttribute("data-keep");
+  const wrong = [...root.querySelectorAll("input[data-keep][aria-invalid]")];
+  const sameAs = (keep) => root.querySelector(`[data-keep="${CSS.escape(keep)}"]`);
   root.replaceChildren(...children.filter(Boolean));
-  if (focused) root.querySelector(`[data-keep="${CSS.escape(focused)}"]`)?.focus();
+  if (focused) sameAs(focused)?.focus();
+  for (const { dataset, value } of wrong) {
+    const now = sameAs(dataset.keep);
+    if (!now) continue;
+    now.value = value;
+    now.dispatchEvent(new Event("input"));
+  }
 }
 
 let count = 0;

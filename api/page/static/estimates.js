@@ -3,9 +3,9 @@ import { intervalCell, legend, rangeRows, stackedRows } from "./bars.js";
 import { details, el, headed, hint, list, numberCell, panel, table } from "./dom.js";
 import { csv } from "./download.js";
 import { barPicture, exportTools } from "./exports.js";
-import { priceInput, shownBy } from "./form.js";
+import { shownBy } from "./form.js";
 import { grouped, percent, show, showDifference } from "./format.js";
-import { gridHint } from "./power.js";
+import { gridHint, priceInput } from "./power.js";
 
 const PICTURES = {
   latency_s: { words: "Time of a step", unit: "s", of: (row) => row.latency_s },

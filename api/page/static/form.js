@@ -2,7 +2,7 @@
 import { answersPart, awaitAnother, whenAnswered } from "./answers.js";
 import { Stale, refusalAt } from "./ask.js";
 import { devicePicker } from "./devices.js";
-import { el, folded, freshId, hint, setInvalid } from "./dom.js";
+import { el, folded, freshId, hint } from "./dom.js";
 import { grouped, inWords } from "./format.js";
 import { implChoice } from "./impls.js";
 import { namedShapes } from "./presets.js";
@@ -21,6 +21,12 @@ export function wholeOrText(text) {
 
 /** The same of any number. */
 export const numberOrText = (text) => (text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text);
+
+/** A whole number from 1 to `most`; any other text is refused at the field. */
+export function wholeAt(field, text, most) {
+  if (/^\d+$/.test(text) && Number(text) >= 1 && Number(text) <= most) return Number(text);
+  throw refusalAt(field, `must be a whole number from 1 to ${most}${text && `, not \u201c${text.slice(0, 60)}\u201d`}`);
+}
 
 /** The spec that the state's fields describe, without a device. */
 export function specOf({ state }) {
@@ -92,6 +98,12 @@ export function field(name, label, control, help = "") {
   );
 }
 
+/** Refusals name fields as the API does, the address by the view that they belong to. */
+export function named(apiName, element) {
+  element.dataset.field = apiName;
+  return element;
+}
+
 /** A choice among values; a value that is none of them is offered too, so that what an address asks for is what is sent. */
 export function choice(values, chosen, words = {}) {
   const all = values.includes(chosen) ? values : [...values, chosen];
@@ -127,41 +139,6 @@ export function coverageField(state, help = "") {
   const inPercent = (one) => (Number.isFinite(Number(one)) ? `${(100 * Number(one)).toFixed(0)} %` : one);
   const words = Object.fromEntries([...COVERAGES, chosen].map((one) => [one, inPercent(one)]));
   return field("coverage", "Intervals contain", choice(COVERAGES, chosen, words), help);
-}
-
-const PRICE = "price_per_hour.";
-const isPrice = (text) => text !== "" && Number.isFinite(Number(text)) && Number(text) >= 0;
-
-/** Prices of an hour of those devices that the state has one of, by device. */
-export function pricesOf({ state, catalogue }, isAsked) {
-  const prices = state.under(PRICE).map(([device]) => [catalogue.names([device])[0], state.checked(PRICE + device, isPrice)]);
-  return Object.fromEntries(prices.filter(([device, text]) => text && isAsked(device)).map(([device, text]) => [device, Number(text)]));
-}
-
-/** The price of an hour of a row's device; `priced` is called when another one is typed. */
-export function priceInput(page, row, priced) {
-  const { state } = page;
-  const name = PRICE + row.device;
-  const input = el("input", {
-    class: "price",
-    type: "text",
-    inputmode: "decimal",
-    value: state.get(name),
-    placeholder: "—",
-    "aria-label": `Price per hour of ${row.title}`,
-    "data-keep": name,
-    maxlength: "12",
-  });
-  input.addEventListener("input", () => {
-    const text = input.value.trim().replace(",", ".");
-    const good = text === "" || isPrice(text);
-    setInvalid(input, !good);
-    if (!good) return page.say("A price is a number from 0.");
-    state.set({ [name]: text });
-    return priced();
-  });
-  input.addEventListener("change", () => state.commit());
-  return input;
 }
 
 /** Fields side by side under a heading. */
@@ -367,20 +344,23 @@ function showAlert(alert, text) {
   alert.hidden = !text;
 }
 
-/** Show a refusal in `root`: each error at the field it names, all of them in `alert`; null clears. */
+/** Show a refusal in `root`: each error at the field it names, all of them in `alert`; null clears. Returns what
+ * stands at no field. */
 export function showProblem(root, alert, refusal) {
   for (const box of root.querySelectorAll(".field.wrong")) {
     box.classList.remove("wrong");
     box.querySelector(".field-error").hidden = true;
     box.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
   }
-  if (!refusal) return showAlert(alert, "");
+  showAlert(alert, "");
+  if (!refusal) return "";
   const messages = [];
+  const apart = refusal.errors.length ? [] : [refusal.message];
   let first = null;
   for (const { field: path, detail } of refusal.errors) {
     const box = [...root.querySelectorAll("[data-field]")].find((one) => one.dataset.field === controlName(path));
     if (!box) {
-      messages.push(path ? `${path}: ${detail}` : detail);
+      apart.push(path ? `${path}: ${detail}` : detail);
       continue;
     }
     messages.push(detail);
@@ -393,5 +373,6 @@ export function showProblem(root, alert, refusal) {
     box.querySelector(".field > input, .field > select, .field textarea")?.setAttribute("aria-invalid", "true");
   }
   first?.scrollIntoView({ block: "nearest" });
-  return showAlert(alert, [...new Set(messages)].join("; ") || refusal.message);
+  showAlert(alert, [...new Set([...messages, ...apart])].join("; "));
+  return [...new Set(apart)].join("; ");
 }

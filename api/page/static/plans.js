@@ -1,12 +1,11 @@
 // Which GPUs, split and settings serve the model best: limits as fields, the front of plans, and the best for each aim.
-import { alertLine } from "./answers.js";
 import { Refusal, Stale } from "./ask.js";
 import { plot } from "./charts.js";
 import { pythonCall, requestBlock } from "./copy.js";
 import { button, details, el, hint, list, panel, table } from "./dom.js";
 import { csv } from "./download.js";
 import { exportTools, plotPicture } from "./exports.js";
-import { numberField, numberOrText, shownBy, wholeOrText } from "./form.js";
+import { named, numberField, numberOrText, showProblem, shownBy, wholeAt } from "./form.js";
 import { digits, grouped, percent, show, showInterval } from "./format.js";
 import { gridHint } from "./power.js";
 
@@ -14,6 +13,7 @@ const PATH = "v1/llm/plan";
 const GPUS = "plan.gpus";
 const LIMITS = { ttft_s: "plan.ttft_s", tpot_s: "plan.tpot_s" };
 const FIRST_GPUS = "8";
+const MOST_GPUS = 4096;
 const AIMS = {
   cost: "Least cost per token",
   latency: "Least time per token",
@@ -32,7 +32,8 @@ const TIME = "Time per token";
  * searched for when the button is pressed, and where the address asks for them. */
 export function plansPanel(page) {
   const { state } = page;
-  const { element: alert, problem } = alertLine();
+  const alert = el("p", { class: "alert", role: "alert", hidden: true });
+  const problem = (refusal) => showProblem(form, alert, refusal);
   const result = el("div", { "aria-live": "polite" });
   const view = { page, result, shown: "", wanted: null };
   const find = button("Find plans", () => {
@@ -43,24 +44,23 @@ export function plansPanel(page) {
   const form = el(
     "form",
     { class: "plan-limits", novalidate: true, autocomplete: "off", "aria-label": "Limits of plans" },
-    numberField(state, GPUS, "GPUs in all", "Every plan uses so many", FIRST_GPUS),
-    numberField(state, LIMITS.ttft_s, "First token within, s", "Of the median request", "any"),
-    numberField(state, LIMITS.tpot_s, "Time per token within, s", "Of the median request", "any"),
+    named("gpus", numberField(state, GPUS, "GPUs in all", "Every plan uses so many", FIRST_GPUS)),
+    named("ttft_s", numberField(state, LIMITS.ttft_s, "First token within, s", "Of the median request", "any")),
+    named("tpot_s", numberField(state, LIMITS.tpot_s, "Time per token within, s", "Of the median request", "any")),
     find,
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     find.click();
   });
-  form.addEventListener("input", ({ target }) => state.set({ [target.name]: target.value.trim().replace(",", ".") }));
+  form.addEventListener("input", ({ target }) => state.set({ [target.name]: target.value.trim() }));
   const about = hint("Compares splits, formats, sizes of steps and requests under way on the GPUs chosen above, and simulates the best. It takes seconds.");
   const element = panel("Which plan is best", about, form, alert, result);
   return {
     element,
     refresh(wanted) {
       view.wanted = wanted;
-      const text = JSON.stringify(bodyOf(view));
-      if (view.shown === text) return;
+      if (view.shown === questionOf(view)) return;
       result.replaceChildren();
       problem(null);
       // Only a link asks on its own: whoever changes the model has not asked for plans.
@@ -70,21 +70,25 @@ export function plansPanel(page) {
   };
 }
 
+/** What is asked about, as typed. */
+const questionOf = ({ page: { state }, wanted }) =>
+  JSON.stringify([wanted, ...[GPUS, ...Object.values(LIMITS)].map((name) => state.get(name))]);
+
 function bodyOf({ page: { state }, wanted }) {
   const limits = Object.entries(LIMITS).filter(([, name]) => state.get(name));
   return {
     ...wanted,
-    gpus: wholeOrText(state.get(GPUS, FIRST_GPUS)),
-    ...Object.fromEntries(limits.map(([field, name]) => [field, numberOrText(state.get(name))])),
+    gpus: wholeAt("gpus", state.get(GPUS, FIRST_GPUS), MOST_GPUS),
+    ...Object.fromEntries(limits.map(([field, name]) => [field, numberOrText(state.get(name).replace(",", "."))])),
   };
 }
 
 async function search(view, find, problem) {
-  const body = bodyOf(view);
-  view.shown = JSON.stringify(body);
+  view.shown = questionOf(view);
   find.disabled = true;
   view.result.setAttribute("aria-busy", "true");
   try {
+    const body = bodyOf(view);
     draw(view, body, await view.page.ask("llm-plans", PATH, body));
     problem(null);
   } catch (error) {

@@ -1,6 +1,7 @@
-// How GPUs are set and where their electricity is from: fields that views share, named as in the API, and what they add to answers.
+// How devices are set, what they cost and where their electricity is from: fields that views share, named as in the API, and
+// what they add to answers.
 import { Refusal, orRefusal } from "./ask.js";
-import { el, freshId, hint } from "./dom.js";
+import { el, freshId, hint, setInvalid } from "./dom.js";
 import { field, numberField, numberOrText } from "./form.js";
 import { showInterval } from "./format.js";
 
@@ -49,3 +50,48 @@ export const carbonWords = ({ carbon_g: carbon }) => `${showInterval(carbon, "g"
 
 /** Whose electricity amounts of CO2 are of. */
 export const gridHint = ({ grid, g_per_kwh: grams, source }) => hint(`CO2e of the electricity alone: ${grid}, ${grams} g per kWh (${source}).`);
+
+const PRICE = "price_per_hour.";
+const MOST_PRICE = 1_000_000;
+const isPrice = (text) => text !== "" && Number(text) >= 0 && Number(text) <= MOST_PRICE;
+
+/** Prices of an hour of those devices that the state has one of, by device. */
+export function pricesOf({ state, catalogue }, isAsked) {
+  const prices = state.under(PRICE).map(([device]) => [catalogue.names([device])[0], state.checked(PRICE + device, isPrice)]);
+  const asked = prices.filter(([device, text]) => text && isAsked(device));
+  return Object.fromEntries(asked.map(([device, text]) => [device, Number(text)]));
+}
+
+/** The price of an hour of a row's device, and a place for what is wrong with it; `priced` is called when another one
+ * is typed. */
+export function priceInput(page, row, priced) {
+  const { state } = page;
+  const name = PRICE + row.device;
+  const error = el("p", { class: "field-error", id: freshId("price"), hidden: true });
+  const input = el("input", {
+    class: "price",
+    type: "text",
+    inputmode: "decimal",
+    value: state.get(name),
+    placeholder: "—",
+    "aria-label": `Price per hour of ${row.title}`,
+    "aria-describedby": error.id,
+    "data-keep": name,
+    maxlength: "12",
+  });
+  input.addEventListener("input", () => {
+    const text = input.value.trim().replace(",", ".");
+    const good = text === "" || isPrice(text);
+    setInvalid(input, !good);
+    error.hidden = good;
+    if (!good) {
+      const kept = state.get(name);
+      error.textContent = `A price is a number from 0 to ${MOST_PRICE}.${kept && ` The cost is still that of ${kept}.`}`;
+      return page.say(error.textContent);
+    }
+    state.set({ [name]: text });
+    return priced();
+  });
+  input.addEventListener("change", () => state.commit());
+  return el("div", {}, input, error);
+}

@@ -5,9 +5,9 @@ import { plot } from "./charts.js";
 import { button, details, el, headed, hint, list, panel, table } from "./dom.js";
 import { csv } from "./download.js";
 import { exportTools, plotPicture } from "./exports.js";
-import { priceInput, shownBy } from "./form.js";
+import { shownBy } from "./form.js";
 import { digits, grouped, percent, show, showInterval } from "./format.js";
-import { gridHint } from "./power.js";
+import { gridHint, priceInput } from "./power.js";
 
 const AXES = { linear: "linear", log: "logarithmic" };
 const PARTS = ["gemm", "attention", "moe", "collectives", "rest", "host", "draft"];

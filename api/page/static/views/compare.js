@@ -6,8 +6,9 @@ import { devicePicker } from "../devices.js";
 import { el, headed, hint, lead, numberCell, panel, redraw, refusedPanel, sortHead, table, tag } from "../dom.js";
 import { csv } from "../download.js";
 import { barPicture, exportTools } from "../exports.js";
-import { priceInput, pricesOf, shownBy, specOf, specView } from "../form.js";
+import { shownBy, specOf, specView } from "../form.js";
 import { inWords, percent, show, showInterval, timingWords } from "../format.js";
+import { priceInput, pricesOf } from "../power.js";
 
 const PATH = "v1/compare";
 const SETTLE_MS = 400;

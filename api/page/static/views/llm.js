@@ -4,11 +4,12 @@ import { Refusal, orRefusal, refusalAt } from "../ask.js";
 import { pythonCall, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
 import { el, folded, lead, redraw, refusedPanel } from "../dom.js";
-import { choice, field, group, numberField, numberOrText, pricesOf, showProblem, stateForm, wholeOrText } from "../form.js";
+import { choice, field, group, named, numberField, numberOrText } from "../form.js";
+import { showProblem, stateForm, wholeAt, wholeOrText } from "../form.js";
 import { grouped, showInterval } from "../format.js";
 import { modelChoice, modelFacts, shippedModels, shippedNames } from "../models.js";
 import { plansPanel } from "../plans.js";
-import { hasPower, powerFields, powerOf, settingOf, settingWords } from "../power.js";
+import { hasPower, powerFields, powerOf, pricesOf, settingOf, settingWords } from "../power.js";
 import { presetButtons } from "../presets.js";
 import { servicePanels } from "../services.js";
 
@@ -23,8 +24,13 @@ const CONCURRENCIES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 const LONG_PROMPT = 65_536;
 const FEW_CONCURRENCIES = [1, 4, 16, 64, 256];
 const SETTLE_MS = 250;
+// Limits of the service.
+const MOST_REQUESTS = 100_000;
+const MOST_TOKENS = 10_000_000;
+const MOST_GUESSES = 32;
 const FIRST = { input_tokens: "1024", output_tokens: "1024", concurrency: "32", engine: "vllm" };
 const ENGINES = { vllm: "vLLM", sglang: "SGLang", trtllm: "TensorRT-LLM" };
+const GUESSES = ["speculate", "acceptance", "draft"];
 const WEIGHTS = { "": "the model's own", bf16: "bf16", fp8: "fp8", nvfp4: "nvfp4", int8: "int8", int4: "int4" };
 
 const preset = (model, devices, tp, more = {}) => ({ ...FIRST, weights: "", speculate: "", acceptance: "", draft: "", model, [DEVICES]: devices, [SPLITS]: tp, ...more });
@@ -66,12 +72,6 @@ function soon(view, wait = SETTLE_MS) {
   awaitAnother(view.answers);
 }
 
-/** Refusals name fields as the API does, the address by the view that they belong to. */
-function named(apiName, element) {
-  element.dataset.field = apiName;
-  return element;
-}
-
 function serviceForm(view) {
   const { page } = view;
   const { state } = page;
@@ -84,7 +84,7 @@ function serviceForm(view) {
   const form = stateForm(page, "The service", edited, alert, presets.element, body);
   view.problem = (refusal) => {
     view.refusal = refusal;
-    showProblem(form, alert, refusal);
+    return showProblem(form, alert, refusal);
   };
 
   function edited({ name }) {
@@ -136,7 +136,7 @@ function serviceForm(view) {
         ),
       ),
       folded(
-        { class: "more", open: Boolean(state.get("speculate")) },
+        { class: "more", open: GUESSES.some((name) => state.get(name)) },
         "Speculative decoding",
         el(
           "div",
@@ -203,8 +203,7 @@ function bodyOf({ state }, { device, tp }, prices, concurrency) {
     plan: { tp },
     engine: state.get("engine"),
     ...(state.get("weights") ? { weights: state.get("weights") } : {}),
-    input_tokens: wholeOrText(state.get("input_tokens")),
-    output_tokens: wholeOrText(state.get("output_tokens")),
+    ...lengthsOf(state),
     concurrency,
     ...guessesOf(state),
     ...(device in prices ? { price_per_hour: prices[device] } : {}),
@@ -212,11 +211,14 @@ function bodyOf({ state }, { device, tp }, prices, concurrency) {
   };
 }
 
-/** How tokens are guessed; the service says where a number of guesses lacks a share. */
+/** The lengths of requests. */
+const lengthsOf = (state) =>
+  Object.fromEntries(["input_tokens", "output_tokens"].map((name) => [name, wholeAt(name, state.get(name), MOST_TOKENS)]));
+
+/** How tokens are guessed; the service says what is missing. */
 function guessesOf(state) {
-  if (!state.get("speculate")) return {};
   return {
-    speculate: wholeOrText(state.get("speculate")),
+    ...(state.get("speculate") ? { speculate: wholeAt("speculate", state.get("speculate"), MOST_GUESSES) } : {}),
     ...(state.get("acceptance") ? { acceptance: numberOrText(state.get("acceptance").replace(",", ".")) } : {}),
     ...(state.get("draft") ? { draft: state.get("draft") } : {}),
   };
@@ -229,8 +231,7 @@ function planBody(page, prices) {
   return {
     model: state.get("model"),
     devices,
-    input_tokens: wholeOrText(state.get("input_tokens")),
-    output_tokens: wholeOrText(state.get("output_tokens")),
+    ...lengthsOf(state),
     engines: [state.get("engine")],
     ...(state.get("weights") ? { weights: [state.get("weights")] } : {}),
     ...guessesOf(state),
@@ -242,7 +243,7 @@ function planBody(page, prices) {
 /** Answers by plan: `here` at the load that is asked about, `points` along all loads; a `refusal` where a plan has none. */
 async function load(page) {
   const plans = plansOf(page);
-  const here = wholeOrText(page.state.get("concurrency"));
+  const here = wholeAt("concurrency", page.state.get("concurrency"), MOST_REQUESTS);
   const prices = pricesOf(page, () => true);
   const sizes = Number(page.state.get("input_tokens")) > LONG_PROMPT ? FEW_CONCURRENCIES : CONCURRENCIES;
   const loads = sizes.includes(here) ? sizes : [...sizes, here].sort((a, b) => a - b);
@@ -252,13 +253,17 @@ async function load(page) {
   ]);
   const firstAnswer = answers.findIndex((one) => !(one instanceof Refusal));
   if (firstAnswer < 0) throw answers[0];
+  const unpriced = answers.find((one) => one.errors?.some((error) => error.field === "price_per_hour"));
+  if (unpriced) throw unpriced;
   const isSet = Object.keys(settingOf(page)).length;
   const rows = plans.map((plan, i) => {
     if (answers[i] instanceof Refusal) return { ...plan, refusal: answers[i].errors[0]?.detail ?? answers[i].message };
     const points = answers[i].services;
     return { ...plan, here: points.find((one) => one.load.size === here), points };
   });
-  return { body: bodyOf(page, plans[firstAnswer], prices, here), rows, measured: isSet ? new Refusal(0, { detail: "it ran without a power limit and a locked clock." }) : measured };
+  const notLike = new Refusal(0, { detail: "it ran without a power limit and a locked clock." });
+  const body = bodyOf(page, plans[firstAnswer], prices, here);
+  return { body, rows, measured: isSet ? notLike : measured, planned: planBody(page, prices) };
 }
 
 const callOf = ({ model, device, ...rest }) => pythonCall("llm_predict", [model, device], rest);
@@ -281,7 +286,7 @@ function draw(view, loaded) {
     view.plans.element,
     requestBlock(page, PATH, body, callOf(body)),
   );
-  view.plans.refresh(planBody(page, pricesOf(page, () => true)));
+  view.plans.refresh(loaded.planned);
   const best = rows.toSorted((a, b) => b.here.throughput_per_gpu_tok_s.value - a.here.throughput_per_gpu_tok_s.value)[0];
   const most = showInterval(best.here.throughput_per_gpu_tok_s, "count").text;
   page.say(`${body.model}, ${grouped(asked.size)} requests under way; most tokens per second and GPU: ${best.title}, ${most}`);

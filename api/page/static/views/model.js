@@ -5,10 +5,10 @@ import { pythonCall, requestBlock } from "../copy.js";
 import { devicePicker } from "../devices.js";
 import { el, folded, hint, lead, redraw, refusedPanel } from "../dom.js";
 import { formatWords, panels, stepWords } from "../estimates.js";
-import { choice, field, group, numberField, pricesOf, showProblem, stateForm, wholeOrText } from "../form.js";
+import { choice, field, group, numberField, showProblem, stateForm, wholeOrText } from "../form.js";
 import { grouped, showInterval } from "../format.js";
 import { modelChoice, modelFacts, modelOf, shippedModels } from "../models.js";
-import { hasPower, powerFields, powerOf, settingWords } from "../power.js";
+import { hasPower, powerFields, powerOf, pricesOf, settingWords } from "../power.js";
 
 const PATH = "v1/estimate";
 const FIRST = { model: "meta-llama/Llama-3.1-8B", phase: "decode", batch: "16", length: "4096" };
