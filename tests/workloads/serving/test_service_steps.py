@@ -12,7 +12,7 @@ from kernelcast.workloads.architectures.config.catalogue import model_facts
 from kernelcast.workloads.architectures.step import Formats, Step
 from kernelcast.workloads.serving.predict import ServingPredictor
 from kernelcast.workloads.serving.request import Load, ServingRequest, serving_request
-from kernelcast.workloads.serving.service_steps import check_engine, check_formats, service_steps
+from kernelcast.workloads.serving.service_steps import _library, check_engine, check_formats, service_steps
 
 STEPS = [Step.decode(16, 1024), Step.decode(16, 2048), Step.prefill(1, 1024)]
 
@@ -20,6 +20,16 @@ STEPS = [Step.decode(16, 1024), Step.decode(16, 2048), Step.prefill(1, 1024)]
 @pytest.fixture(scope="module")
 def predictor() -> ArtifactPredictor:
     return kernelcast.load()
+
+
+@pytest.mark.parametrize(
+    ("device", "library"),
+    [("h100-sxm-80gb", "vllm-0.24.0"), ("a100-sxm-80gb", "vllm-0.14.0"), ("v100-sxm-16gb", ""), ("rtx-4090", "")],
+)
+def test_products_are_the_newest_vllms_where_the_device_was_measured_with_it(
+    predictor: ArtifactPredictor, device: str, library: str
+) -> None:
+    assert _library(predictor, f"nvidia-{device}") == library
 
 
 def test_a_cache_in_a_format_that_the_device_lacks_is_converted(predictor: ArtifactPredictor) -> None:
