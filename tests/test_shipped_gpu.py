@@ -15,10 +15,19 @@ from kernelcast.datasets.store.parquet_files import provenance_of, read_file
 from kernelcast.features.device import catalogue
 
 H200 = "nvidia-h200-sxm-141gb"
-GPU_FAMILIES = set(shipped_families()) - {"linear_attention", "quantize"}
-"""Others were measured on a CPU alone."""
+GPU_FAMILIES = set(shipped_families())
 
-SINCE = {"causal_conv1d", "cross_entropy", "embedding", "latent_attention", "optimizer", "rope"}
+
+SINCE = {
+    "causal_conv1d",
+    "cross_entropy",
+    "embedding",
+    "latent_attention",
+    "linear_attention",
+    "optimizer",
+    "quantize",
+    "rope",
+}
 """Measured after the counters were read."""
 
 TILED = {"triton", "cutlass", "cupy-tiled"}

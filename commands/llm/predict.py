@@ -122,11 +122,11 @@ def predict(
     """
     electricity = console.read_electricity(grid, electricity_price, pue)
     known = console.read_catalogue(device_file)
-    given = _given(ctx)
+    options = _parameters_on_line(ctx)
     if table is not None or out is not None:
         if table is None or out is None:
             raise SpecError("a table is answered as a whole: --table FILE --out FILE", field="table")
-        _check_table_alone(given)
+        _check_table_alone(options)
         written = _predict_table(table, out, console.model_dir(model), known)
         if as_json:
             console.print_json(written)
@@ -146,7 +146,7 @@ def predict(
 
     place = names.device(device, known).name  # type: ignore[arg-type]  # one that is missing is an error above
     per_hour = console.read_prices([*(price or ()), *(prices or ())], [place], known).get(place)
-    _check_load(given)
+    _check_load(options)
     load = None if trace is None else _trace(trace, cached)
     request = serving_request(
         facts_of(what), place, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ def predict(
         console.show_footprint(electricity, amounts)
 
 
-def _given(ctx: typer.Context) -> dict[str, str]:
+def _parameters_on_line(ctx: typer.Context) -> dict[str, str]:
     """Parameters that the command line has, and the options or metavars that it has them by."""
     names = {
         item.name or "": item.opts[0] if item.param_type_name == "option" else "MODEL" for item in ctx.command.params
@@ -181,7 +181,7 @@ def _given(ctx: typer.Context) -> dict[str, str]:
     }
 
 
-def _check_table_alone(given: Mapping[str, str]) -> None:
+def _check_table_alone(options: Mapping[str, str]) -> None:
     """That nothing is given which rows of a table say, or which none of them has.
 
     Raises:
@@ -189,28 +189,28 @@ def _check_table_alone(given: Mapping[str, str]) -> None:
     """
     from ...workloads.serving.table import COLUMNS
 
-    misplaced = [name for name in given if name not in _OF_TABLES]
+    misplaced = [name for name in options if name not in _OF_TABLES]
     if not misplaced:
         return
     columns = [column for name in misplaced if (column := _COLUMNS.get(name, name)) in COLUMNS]
     as_columns = f"; rows of a table say it in columns: {listed(columns)}" if columns else ""
     raise SpecError(
-        f"{listed(given[name] for name in misplaced)}: of one service, not of --table{as_columns}; leave these options out",
+        f"{listed(options[name] for name in misplaced)}: of one service, not of --table{as_columns}; leave these options out",
         field=misplaced[0],
     )
 
 
-def _check_load(given: Mapping[str, str]) -> None:
+def _check_load(options: Mapping[str, str]) -> None:
     """That nothing is given which the load asked for does not read.
 
     Raises:
         SpecError: something is.
     """
     for load, ignored in _IGNORED.items():
-        if load in given and (misplaced := [given[name] for name in ignored if name in given]):
+        if load in options and (misplaced := [options[name] for name in ignored if name in options]):
             why = ": the trace says when requests arrive and how long they are" if load == "trace" else ""
             raise SpecError(
-                f"{listed(misplaced)} cannot go with {given[load]}{why}; leave out one or the other", field=load
+                f"{listed(misplaced)} cannot go with {options[load]}{why}; leave out one or the other", field=load
             )
 
 

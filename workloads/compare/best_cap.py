@@ -255,8 +255,8 @@ def service_cost(service: ServingPredictor, request: ServingRequest) -> CostUnde
     Raises:
         SpecError: the request has a setting of its own.
     """
-    if (own := request.setting) is not None:
-        name = "clock_hz" if own.power_limit_w is None else "power_limit_w"
+    if (setting := request.setting) is not None:
+        name = "clock_hz" if setting.power_limit_w is None else "power_limit_w"
         raise SpecError(f"{name} is what is chosen here, so it cannot be given; leave it out", field=name)
 
     def cost(setting: PowerSetting | None) -> Cost:

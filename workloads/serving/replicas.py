@@ -75,7 +75,7 @@ class Served:
         """Weights of the values of all simulations, one after another; None where all weigh alike."""
         if len(set(self.weights)) == 1:
             return None
-        return np.concatenate([np.full(len(some), one) for some, one in zip(values, self.weights, strict=True)])
+        return np.concatenate([np.full(len(some), weight) for some, weight in zip(values, self.weights, strict=True)])
 
 
 def loads_of(load: Load, replicas: int) -> list[tuple[int, Load]]:
@@ -84,8 +84,8 @@ def loads_of(load: Load, replicas: int) -> list[tuple[int, Load]]:
         return [(replicas, load)]
     if load.trace is not None:
         # Requests of a trace go to the replicas in turn.
-        turns = range(min(replicas, len(load.trace)))
-        return [(1, replace(load, trace=load.trace[turn::replicas])) for turn in turns]
+        firsts = range(min(replicas, len(load.trace)))
+        return [(1, replace(load, trace=load.trace[first::replicas])) for first in firsts]
     if load.kind == "open":
         return [(replicas, replace(load, size=load.size / replicas))]
     size, larger = divmod(round(load.size), replicas)

@@ -18,7 +18,7 @@ from kernelcast.models.engine.runtime import ENGINE_ENV, GraphError, Runtime, ch
 
 MODELS = Path(kernelcast.__file__).parent / "models"
 SHIPPED = sorted(path.name for path in (MODELS / "pretrained" / "kernels").glob("*.onnx.gz"))
-NETWORK, FOREST, SMALL_FOREST = "copy.1.onnx.gz", "softmax.3.onnx.gz", "copy.3.onnx.gz"
+NETWORK, FOREST, SMALL_FOREST = "copy.1.onnx.gz", "softmax.0.onnx.gz", "copy.3.onnx.gz"
 
 needs_library = pytest.mark.skipif(
     native_engine.library() is None,

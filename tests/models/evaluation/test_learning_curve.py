@@ -108,7 +108,7 @@ def test_the_shipped_h200_rows_cost_what_their_campaign_took() -> None:
         total += measuring_seconds(rows, catalogue(), numbers(table, "first_call_s").values)[latency_only].sum()
         count += int(latency_only.sum())
     assert count > 8000
-    assert total / count == pytest.approx(9.3 * 60 / 8130, rel=0.05)
+    assert total / count == pytest.approx(9.3 * 60 / 8130, rel=0.1)
 
 
 def test_what_cannot_be_drawn_says_why(pool: Pool, made_up: MadeUp) -> None:

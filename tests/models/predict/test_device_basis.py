@@ -98,7 +98,8 @@ def test_what_is_told_is_what_a_prediction_does(shipped, monkeypatch, device, fa
         assert (answer.power_w is None) == (by_kernel["power_w", *key] == NOTHING), (label, answer)
         assert (answer.energy_j is None) == (by_kernel["energy_j", *key] == NOTHING), (label, answer)
         asked += 1
-    assert asked >= 2
+    # Where few of its rows have power, no kernel's power rests on one thing alone.
+    assert asked >= 2 or not any(target == "power_w" for target, _, _ in by_kernel)
 
 
 def test_a_dtype_without_hardware_is_not_answered(shipped):

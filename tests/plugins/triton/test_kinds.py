@@ -46,7 +46,7 @@ def shipped(kind):
 
 
 @pytest.fixture(
-    scope="module", params=[(triton_gemm, 1027, 0.83), (triton_attention, 452, 0.97)], ids=["gemm", "attention"]
+    scope="module", params=[(triton_gemm, 1241, 0.83), (triton_attention, 469, 0.97)], ids=["gemm", "attention"]
 )
 def measured(request):
     module, n, share = request.param
@@ -75,7 +75,7 @@ def test_shared_memory_is_what_the_compiler_said(measured):
     message = np.array([row["shared_b"] for row in rows])
     ratio = module.staged_b(raw) / message
     assert np.mean(np.abs(ratio - 1) < 0.02) > share
-    assert np.mean(ratio > 1.02) < 0.03
+    assert np.mean(ratio > 1.02) < 0.04
 
 
 def test_a_task_has_the_sizes_and_knobs_of_its_row(measured):

@@ -46,7 +46,7 @@ def test_a_lower_limit_and_a_lower_clock_take_longer_and_save_energy(service):
 
 def test_settings_are_columns_of_a_table(service):
     row = {"model": "meta-llama/Llama-3.1-8B", "device": "h200", "isl": 512, "osl": 64, "concurrency": 16}
-    rows = [row, row | {"power_limit_w": float("nan")}, row | {"power_limit_w": 250.0}, row | {"clock_hz": 1.2e9},
+    rows = [row, row | {"power_limit_w": float("nan")}, row | {"power_limit_w": 250.0}, row | {"clock_hz": 1e9},
             row | {"power_limit_w": 5000.0}]  # fmt: skip
     columns = predict_rows(rows, service)
     usual, empty, limited, slow, refused = columns["pred_tpot_s"]

@@ -14,7 +14,7 @@ from kernelcast.models.predict.predictor import ArtifactPredictor
 @pytest.mark.parametrize(
     ("prices", "message"),
     [
-        ({"h100": -1}, "a price is a number from 0 to 1e+09, got -1"),
+        ({"h100": -1}, "a price is a number from 0 to 1e+06, got -1"),
         ({"h100": float("nan")}, "got nan"),
         ({"h100": "2.5"}, "got text"),
         ({"h100": True}, "got true or false"),

@@ -204,9 +204,9 @@ def _shared(question: PlanQuestion, replica: Replica, replicas: int, requests: i
     more, less = replica.steady(fewer + 1, question), replica.steady(fewer, question)
     tokens = [larger * more.throughput_tok_s, (replicas - larger) * less.throughput_tok_s]
 
-    def mean(one: float, other: float) -> float:
+    def mean(fuller: float, emptier: float) -> float:
         """Of values of tokens or requests, which come from either kind of replica as its throughput is."""
-        return (tokens[0] * one + tokens[1] * other) / sum(tokens)
+        return (tokens[0] * fuller + tokens[1] * emptier) / sum(tokens)
 
     return fewer + 1, Steady(
         mean(more.ttft_s, less.ttft_s), mean(more.tpot_s, less.tpot_s), sum(tokens) / replicas,
