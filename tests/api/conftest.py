@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -50,6 +51,10 @@ class FakePredictor:
 
     def in_long_loops(self) -> FakePredictor:
         return self
+
+    def family(self, _name: str) -> Any:
+        """A family of which nothing was measured."""
+        return SimpleNamespace(model=SimpleNamespace(schema=SimpleNamespace(groups=())))
 
     def impls(self, family: str) -> tuple[str, ...]:
         return ("torch", "iree", "triton", "cutlass", "vllm-0.24.0")
