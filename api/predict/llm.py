@@ -24,11 +24,12 @@ from ...workloads.architectures.config.catalogue import model_facts
 from ...workloads.architectures.facts import ModelFacts
 from ...workloads.serving.planning.fleet import SIZE_FIELDS, Bucket, buckets_of, mean_sizes, plan_fleet
 from ...workloads.serving.planning.planner import plan_service
-from ...workloads.serving.planning.question import MAX_CHOICES, MAX_PRICE, PlanQuestion, plan_question
+from ...workloads.serving.planning.question import MAX_CHOICES, PlanQuestion, plan_question
 from ...workloads.serving.planning.space import Refusals, settings
 from ...workloads.serving.predict import ServingPredictor
 from ...workloads.serving.replicas import simulated_requests
 from ...workloads.serving.request import MAX_REQUESTS, ServingRequest, scheduler_of, serving_request
+from ...workloads.units import MAX_PRICE
 from ..model_source import LoadedModel
 from ..transport.bodies import MAX_NUMBER, is_number, read_object, refuse_duplicate_names
 from ..transport.problems import ProblemError, invalid_field, naming_field

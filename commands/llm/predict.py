@@ -30,8 +30,9 @@ _IGNORED = {
     "trace": ("concurrency", "rate", "batch", "input_tokens", "output_tokens", "requests", "rounds", "spread", "seed"),
     "batch": ("requests", "rounds"),
     "rate": ("rounds",),
+    "requests": ("rounds",),
 }
-"""Parameters that say nothing of a load of that kind."""
+"""Parameters that say nothing beside another one."""
 
 
 def predict(

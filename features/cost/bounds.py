@@ -212,7 +212,7 @@ def cost_terms(counted: Counts, work: Work, limits: DeviceLimits) -> Any:
     first_b, weights_b, output_b = counted.operand_b
     rest_b = np.maximum(unread_b - weights_b, 0.0)
     read_b = np.stack([first_b - rest_b, np.maximum(weights_b - unread_b, 0.0), output_b])
-    moved = np.maximum(read_b, 0.0) / work.bandwidth_b_per_s
+    moved = read_b / work.bandwidth_b_per_s
     kept_b = np.stack([limits.all_l1_b, limits.l2_b, limits.last_level_b])
     beyond = np.maximum(work.footprint_b - unread_b - kept_b, 0.0) / work.bandwidth_b_per_s
     launch, pieces = (np.broadcast_to(limits.launch_s * count, compute.shape)[None] for count in (1.0, pieces))

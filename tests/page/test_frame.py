@@ -86,7 +86,7 @@ def test_a_server_that_is_gone_is_said(visit):
     page = visit(f"#/predict?{SPEC}")
     page.tab.route("**/v1/predict", lambda route: route.abort())
     page.tab.locator("[name='sizes.m']").fill("5")
-    page.tab.get_by_text("The service did not answer").first.wait_for()
+    page.tab.get_by_role("alert").get_by_text("The service did not answer").wait_for()
 
 
 def test_the_theme_is_chosen_and_kept(visit):

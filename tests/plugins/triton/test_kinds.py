@@ -75,7 +75,10 @@ def test_shared_memory_is_what_the_compiler_said(measured):
     message = np.array([row["shared_b"] for row in rows])
     ratio = module.staged_b(raw) / message
     assert np.mean(np.abs(ratio - 1) < 0.02) > share
-    assert np.mean(ratio > 1.02) < 0.04
+    # 8-bit operands whose k does not start rows aligned may go through registers alone.
+    by_registers = (raw["element_b"] < 2) & (raw.get("k", 0) % 16 > 0)
+    assert np.mean(ratio[~by_registers] > 1.02) < 0.03
+    assert np.sum(ratio[by_registers] > 1.02) <= 0.3 * by_registers.sum()
 
 
 def test_a_task_has_the_sizes_and_knobs_of_its_row(measured):

@@ -207,13 +207,8 @@ def load_of(question: PlanQuestion, item: Candidate) -> Load:
     """The load under which a plan is simulated: the one asked for, else as many requests under way as it is made for."""
     if question.rate is not None:
         return Load("open", question.rate, question.input_tokens, question.output_tokens, cached=question.cached)
-    return Load(
-        "closed",
-        float(under_way(question, item)),
-        question.input_tokens,
-        question.output_tokens,
-        cached=question.cached,
-    )
+    size = float(under_way(question, item))
+    return Load("closed", size, question.input_tokens, question.output_tokens, cached=question.cached)
 
 
 def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | None:

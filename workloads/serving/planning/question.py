@@ -15,7 +15,7 @@ from ....features.errors import SpecError, listed
 from ....models.predict.power_law import PowerSetting, checked_setting
 from ...architectures.facts import ModelFacts
 from ...architectures.plan import ONE_DEVICE
-from ...units import MAX_PRICE as MAX_PRICE
+from ...units import MAX_PRICE
 from ..host_experts import check_host_experts
 from ..request import MAX_TOKENS, engine_named
 from ..speculation import Speculation, speculation_of
