@@ -301,6 +301,9 @@ How much longer kernels of seventeen families take beside each other on an NVIDI
 a graph of calls of one kernel that is replayed without a pause; PyTorch, hot caches. Two of three pairs have two kernels of
 20 µs or more, by a guess. `a_slowdown` is the time of a call of `a` beside `b` over that alone in the same cycle, `a_error` the
 standard error of its logarithm (docs/neighbours.md). The law of GPUs is fitted to them.
+
+`h200-launches.parquet` has what torch's profiler saw one call of 157 of the kernels launch: names cut at 60 characters and
+seconds, by the same torch on an H200 on 27 November 2026. Numbers of launches come from it.
 """
 
 GPU_PAIR_GAPS = (
@@ -365,7 +368,8 @@ TORCH_PROGRAM_CARD = "torch-programs.md"
 
 DECODER_STEPS = """
 `steps.parquet` has 66 steps of decoder layers as CUDA graphs (`benchmarks/decoder_steps.py`, docs/h200.md): prompts and
-decoding of Llama 3.1 8B and 70B and Qwen3 30B-A3B, with power and energy. No model was trained on them.
+decoding of Llama 3.1 8B and 70B and Qwen3 30B-A3B, with power and energy. `steps-repeated.parquet` has 13 of them again, on
+another board on 27 November 2026. No model was trained on them.
 """
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from kernelcast.datasets.records.kernel_pairs import GPU_PAIRS, read_pairs, write_pairs
 from kernelcast.datasets.store.errors import StoreError
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec, View, get_family
+from kernelcast.features.spec_io.rows import spec_from_row
 from kernelcast.models.predict.neighbours import launches_of, law, memory_want, stream_law
 
 
@@ -65,6 +68,18 @@ def test_the_law_of_streams_errs_by_less_than_no_law_and_turns_and_its_intervals
     turns = np.log1p(np.stack([b_s / a_s, a_s / b_s]))
     assert errors.mean() < 0.6 * min(np.abs(turns - measured).mean(), measured.mean())
     assert 0.8 < (errors <= 1.645 * stream_law().deviation(logs)).mean() < 0.97
+
+
+def test_launches_are_those_that_a_profiler_counted() -> None:
+    counted = pq.read_table(GPU_PAIRS.with_name("h200-launches.parquet")).to_pylist()
+    ratios = np.array([
+        launches_of(spec) / row["launches"]
+        for row in counted
+        if get_family((spec := spec_from_row(json.loads(row["spec"]))).family).launches is None
+    ])  # fmt: skip
+    assert len(ratios) >= 90
+    assert np.median(np.abs(np.log(ratios))) == 0
+    assert np.mean(np.abs(np.log(ratios)) < 0.25) > 0.75
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
