@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 
 import numpy as np
@@ -24,7 +24,7 @@ from kernelcast.datasets.shipped import (
     read_shipped,
     shipped_families,
 )
-from kernelcast.datasets.store.parquet_files import read_file
+from kernelcast.datasets.store.parquet_files import file_metadata, provenance_of, read_file
 from kernelcast.features.device import catalogue
 
 LICENCE = "Apache-2.0, as kernelcast itself. Measured by kernelcast's own collectors; nothing was taken from elsewhere."
@@ -233,8 +233,6 @@ def card(name: str) -> str:
 
 def _only_its_blocks(table: pa.Table) -> pa.Table:
     """The table with the provenance of the blocks its rows are of, and no other's."""
-    from kernelcast.datasets.store.parquet_files import file_metadata, provenance_of
-
     blocks = set(table["block"].to_pylist())
     facts = {block: about for block, about in provenance_of(table).items() if block in blocks}
     return table.replace_schema_metadata(file_metadata(facts))
@@ -258,8 +256,6 @@ MODULE_GAPS = (
     "What a call executes was counted (callgrind, AVX2 builds: `iree-avx2`) of a few small modules only.",
     "XLA takes StableHLO text only.",
 )
-
-
 MODULE_CARD = "mlir-modules.md"
 
 
@@ -318,6 +314,12 @@ PAIR_CARDS = {
 }
 
 
+def _page(title: str, what: Sequence[str], where: str, gaps: Sequence[str]) -> str:
+    known = "\n".join(f"* {gap}" for gap in gaps)
+    parts = (f"# {title}", *what, "## Where and how", where, "## Known gaps", known, "## Licence", LICENCE)
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
 def pair_card(name: str) -> str:
     """The text of a card of measured pairs."""
     path, title, what, gaps = PAIR_CARDS[name]
@@ -335,7 +337,7 @@ def pair_card(name: str) -> str:
     kernels = {spec for row in good for spec in (row.a, row.b)}
     middle, high = (100 * float(np.percentile(errors, share)) for share in (50, 90))
     devices = ", ".join(sorted({row.device for row in rows}))
-    others = "hold a kernel of long calls, or ended too seldom" if path == GPU_PAIRS else "hold a kernel of long calls"
+    others = "hold a kernel of long calls" + ", or ended too seldom" * (path == GPU_PAIRS)
     counts = (
         f"{len(rows)} pairs on {devices}, {len(good)} of them with times, of {len(kernels)} kernels; the others {others}. "
         f"Standard error of a slowdown: median {middle:.1f} %, nine in ten below {high:.1f} %."
@@ -345,10 +347,7 @@ def pair_card(name: str) -> str:
         f"{fact['cores']} cores, torch {fact['versions']['torch']}, seed {fact['seed']}"
         for block, fact in sorted(facts.items())
     ]
-    parts = [f"# {title}", what.strip(), "## What", counts, "## Slowdowns", "\n".join(table),
-             "## Where and how", "\n".join(where), "## Known gaps", "\n".join(f"* {gap}" for gap in gaps), "## Licence",
-             LICENCE]  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+    return _page(title, (what, "## What", counts, "## Slowdowns", "\n".join(table)), "\n".join(where), gaps)
 
 
 TORCH_PROGRAMS = """
@@ -364,7 +363,6 @@ TORCH_PROGRAM_GAPS = (
     "15 programs have no energy: counter and power readings differ by more than 5 % there (`message`).",
 )
 TORCH_PROGRAM_CARD = "torch-programs.md"
-
 
 DECODER_STEPS = """
 `steps.parquet` has 66 steps of decoder layers as CUDA graphs (`benchmarks/decoder_steps.py`, docs/h200.md): prompts and
@@ -389,10 +387,8 @@ def torch_program_card() -> str:
         f"* {facts['device']}, {facts['gpu']['power_limit_w']:g} W, driver {facts['gpu']['driver']}, CUDA {facts['cuda']}, "
         f"torch {facts['torch']}, Python {facts['python']}"
     )
-    parts = ["# PyTorch programs on an H200", TORCH_PROGRAMS.strip(), DECODER_STEPS.strip(), "## What", "\n".join(lines),
-             "## Where and how", where, "## Known gaps", "\n".join(f"* {gap}" for gap in TORCH_PROGRAM_GAPS), "## Licence",
-             LICENCE]  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+    what = (TORCH_PROGRAMS, DECODER_STEPS, "## What", "\n".join(lines))
+    return _page("PyTorch programs on an H200", what, where, TORCH_PROGRAM_GAPS)
 
 
 if __name__ == "__main__":
