@@ -118,7 +118,7 @@ def estimate(
 def estimate_steps(
     predictor: Predictor, facts: ModelFacts, steps: Sequence[Step], device: str, *, formats: Formats | None = None,
     plan: ParallelPlan = ONE_DEVICE, impl: str = "", threads: int | None = None, fused_attention: bool = True,
-    routing: str = ROUTING, coverage: float = 0.9, training: bool = False, recompute: bool = False,
+    routing: str = ROUTING, coverage: float = 0.9, training: bool = False, recompute: bool = False, unpacks: bool = False,
 ) -> list[Estimate]:  # fmt: skip
     """What each of several steps of a model costs; kernels that steps have in common are predicted once.
 
@@ -137,6 +137,8 @@ def estimate_steps(
         training: whether steps train: every position, with gradients and a step of AdamW.
         recompute: of steps that train, whether layers keep their inputs alone and run forwards again (activation
             checkpointing).
+        unpacks: whether weights are unpacked before the products where quantised ones of `impl` are slower, as is done
+            without `impl`.
 
     Raises:
         SpecError: `recompute` without `training`, the model cannot run a step, the plan cannot split it, or a kernel cannot be
@@ -169,7 +171,7 @@ def estimate_steps(
     results = run(steps, formats)
     plain = Formats.of(formats.dtype, kv=formats.kv)
     native = [name for name in {formats.weights, formats.experts} & DTYPES.keys() if on.runs(name, "matrix")]
-    if impl or formats == plain or not native:
+    if (impl and not unpacks) or formats == plain or not native:
         return results
     return _no_slower(results, run(steps, plain), lambda some: run(some, formats, unpack=True))
 

@@ -126,8 +126,8 @@ def service_steps(
 ) -> ServiceSteps:
     """Times of the steps of a question without guesses.
 
-    Kernels are vLLM's, see `_library`, not each engine's own timings: of TensorRT-LLM's, quantised products of few rows on a
-    B200 take twice as long as its measured steps. `kernels` keeps their estimates for other engines.
+    Kernels are vLLM's, see `newest_vllm`, not each engine's own timings: of TensorRT-LLM's, quantised products of few rows
+    on a B200 take twice as long as its measured steps. `kernels` keeps their estimates for other engines.
 
     Raises:
         SpecError: the plan cannot split the model.
@@ -136,9 +136,8 @@ def service_steps(
     larger = tuple(size for size in LARGER_GRAPHS if profile.batches and size > profile.batches[-1])
     # The factor of prompts is of the kernels of the profile's implementation.
     factor = 1.0 if profile.impl else profile.prompt_factor
-    profile = replace(
-        profile, impl=_library(predictor, request.device), prompt_factor=factor, batches=(*profile.batches, *larger)
-    )
+    library = newest_vllm(predictor, request.device)
+    profile = replace(profile, prompt_factor=factor, batches=(*profile.batches, *larger))
 
     def times(formats: Formats) -> StepTimes:
         return StepTimes(
@@ -151,6 +150,7 @@ def service_steps(
             request.engine_version,
             profile,
             kernels,
+            library,
         )
 
     formats, device = request.formats, predictor.devices.get(request.device)
@@ -161,8 +161,8 @@ def service_steps(
     return ServiceSteps(times(formats), unquantised, share, _resting_w(device), _conversion_s(request, device))
 
 
-def _library(predictor: ArtifactPredictor, device: str) -> str:
-    """The newest vLLM whose products were measured on the device; empty, for the usual library, where none was.
+def newest_vllm(predictor: ArtifactPredictor, device: str) -> str:
+    """The newest vLLM whose products were measured on the device; empty, for its usual library, where none was.
 
     PyTorch's products, of which an H100 and an H200 have many rows, leave out what engines do around quantised ones: in fp8
     of 4 rows they take half as long.

@@ -63,20 +63,21 @@ class KernelEstimates:
 
     def of(
         self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None,
-        impl: str, steps: Sequence[Step],
+        impl: str, unpacks: bool, steps: Sequence[Step],
     ) -> list[Estimate]:  # fmt: skip
-        """Estimates of steps, each computed when it is first asked for; errors are those of `estimate_steps`.
+        """Estimates of steps, each computed when it is first asked for; arguments and errors are those of `estimate_steps`.
 
         Of stages they have kernels and collectives; `memory` is that of a plan of one.
         """
         formats = formats_of(facts) if formats is None else formats
         # Stages run one after the other what one rank of all layers would: their kernels are the same.
         one_stage = replace(plan, pp=1)
-        known = self._known.setdefault((facts, device, one_stage, formats, impl, predictor.setting), {})
+        known = self._known.setdefault((facts, device, one_stage, formats, impl, unpacks, predictor.setting), {})
         new = [step for step in dict.fromkeys(steps) if step not in known]
         for start in range(0, len(new), _CHUNK):
             for item in estimate_steps(
-                predictor, facts, new[start : start + _CHUNK], device, plan=one_stage, formats=formats, impl=impl
+                predictor, facts, new[start : start + _CHUNK], device, plan=one_stage, formats=formats, impl=impl,
+                unpacks=unpacks,
             ):  # fmt: skip
                 known[item.step] = item
         if plan.pp == 1:
@@ -95,7 +96,7 @@ class StepTimes:
     def __init__(
         self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None = None,
         engine: str = "vllm", engine_version: str | None = None, profile: EngineProfile | None = None,
-        kernels: KernelEstimates | None = None,
+        kernels: KernelEstimates | None = None, library: str | None = None,
     ) -> None:  # fmt: skip
         """What steps are times of.
 
@@ -109,6 +110,7 @@ class StepTimes:
             engine_version: its version; None is the newest known.
             profile: what the engine adds; None: the shipped profile of the nearest version.
             kernels: estimates that several engines share; None: its own.
+            library: what runs the kernels, which unpacks weights where that is faster; None: the profile's implementation.
 
         Raises:
             SpecError: the engine is unknown, or the plan cannot split the model.
@@ -119,6 +121,8 @@ class StepTimes:
         self.limit_w = limit_w(self.device, predictor.setting)
         self.engine = engine_name(engine)
         self.profile = profile or shipped_profile(engine, engine_version)
+        self._impl = self.profile.impl if library is None else library
+        self._unpacks = library is not None
         self._layers = LayerCounts.of(facts)
         self._kernels = kernels or KernelEstimates()
         self._forms: dict[Step, Step] = {}
@@ -182,7 +186,7 @@ class StepTimes:
         forms = [self._forms.get(step) or self._forms.setdefault(step, self._form(step)) for step in steps]
         new = [form for form in dict.fromkeys(forms) if form not in self._costs]
         for item in self._kernels.of(
-            self.predictor, self.facts, self.device.name, self.plan, self.formats, self.profile.impl, new
+            self.predictor, self.facts, self.device.name, self.plan, self.formats, self._impl, self._unpacks, new
         ):  # fmt: skip
             self._costs[item.step] = self._cost(item)
         return [self._costs[form] for form in forms]

@@ -9,10 +9,11 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.models.predict.predictor import ArtifactPredictor
 from kernelcast.workloads.architectures.config.catalogue import model_facts
+from kernelcast.workloads.architectures.plan import ParallelPlan
 from kernelcast.workloads.architectures.step import Formats, Step
 from kernelcast.workloads.serving.predict import ServingPredictor
 from kernelcast.workloads.serving.request import Load, ServingRequest, serving_request
-from kernelcast.workloads.serving.service_steps import _library, check_engine, check_formats, service_steps
+from kernelcast.workloads.serving.service_steps import check_engine, check_formats, newest_vllm, service_steps
 
 STEPS = [Step.decode(16, 1024), Step.decode(16, 2048), Step.prefill(1, 1024)]
 
@@ -29,7 +30,19 @@ def predictor() -> ArtifactPredictor:
 def test_products_are_the_newest_vllms_where_the_device_was_measured_with_it(
     predictor: ArtifactPredictor, device: str, library: str
 ) -> None:
-    assert _library(predictor, f"nvidia-{device}") == library
+    assert newest_vllm(predictor, f"nvidia-{device}") == library
+
+
+def test_one_sequence_takes_no_longer_than_two_where_weights_are_fp8(predictor: ArtifactPredictor) -> None:
+    facts = model_facts("meta-llama/Llama-3.1-70B")
+    for device in ("nvidia-b200-sxm-180gb", "nvidia-h100-sxm-80gb"):
+        question = ServingRequest(
+            facts, device, Load("static", 1, 1024, 64), Formats.of("bf16", weights="fp8"), plan=ParallelPlan(tp=4)
+        )
+        one, two, eight = service_steps(predictor, question).seconds([Step.decode(count, 1536) for count in (1, 2, 8)])[
+            0
+        ]
+        assert one < 1.02 * two < 1.2 * eight
 
 
 def test_a_cache_in_a_format_that_the_device_lacks_is_converted(predictor: ArtifactPredictor) -> None:
