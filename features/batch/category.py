@@ -227,7 +227,8 @@ def category_reader(
 
     The impl is the nearest one measured on its device as this kernel, or in its dtypes, or on its device, or anywhere; one that
     is not given is the plain one or the first with which all of it was measured, or the first measured on its device or
-    anywhere in its dtypes; without knobs none that was measured with chosen knobs alone, as a tuner's winners are.
+    anywhere in its dtypes, but none of `_NAMED_ONLY`; without knobs none that was measured with chosen knobs alone, as a
+    tuner's winners are.
     Of fp16 and bf16 the other is read where only that was measured and both run at one rate: the second argument. Caches that
     were not measured cold are read as hot. A timing that is not given is the one measured on its device, or a call where calls
     were measured on any; with no impl either it is the kernel's alone, where that was measured of anything.
@@ -259,6 +260,9 @@ def category_reader(
         """The impl that one is read as where a place has it or the like of it; None where it has neither."""
         at_place = places.get(place, ())
         there = [known for known in by_preference if known in at_place and (not is_plain or known in untuned)]
+        if not impl:
+            pair = place.split(" ")[-1]
+            there = [known for known in there if f"{known} {pair}" not in _NAMED_ONLY]
         nearest = nearest_impl(impl, there)
         return nearest if nearest in there else None
 
@@ -287,7 +291,7 @@ def category_reader(
         for each in alike if not category.impl else ():
             for impl in by_preference:
                 exact = with_timing(each._replace(impl=impl))
-                if measured_label(exact, impl) in whole:
+                if measured_label(exact, impl) in whole and f"{impl} {kv_pair(exact)}" not in _NAMED_ONLY:
                     return exact
         here = [(f"{device} {label(each)}", each) for label in (kernel_label, kv_pair) for each in alike]
         # Where neither was measured on the device both are read as one, so that they are answered alike.
@@ -303,6 +307,11 @@ def category_reader(
 
     return read
 
+
+_NAMED_ONLY = frozenset({"xla fp8/fp8"})
+"""Implementations and their dtypes that answer only where they are named. XLA's fp8 is not that of an MI300X, whose products it
+runs at 100 TFLOP/s (4096 a side), a tenth of a library's; of 2 rows, fewer than were measured, they would take a hundred times
+as long as reading the weights."""
 
 _ONE_LAW = {"fp16": "bf16", "bf16": "fp16"}
 """Where units run both at one rate, a kernel in one takes as long as in the other: public LLM products on an A100, vidur's in

@@ -97,3 +97,15 @@ def test_an_impl_not_given_is_read_as_no_tuner_s_choice() -> None:
     assert not measured.has_kernel(plain)
     assert measured.has_kernel(plain._replace(knobs=("tile_m", "tile_n")))
     assert measured.has_kernel(plain._replace(device="v100"))
+
+
+def test_fp8_of_xla_is_meant_only_where_it_is_named_or_nothing_else_was_measured() -> None:
+    groups = ["mi300x xla fp8/fp8", "b200 vllm-0.24.0 fp8/fp8"]
+    read = category_reader(["xla", "vllm-0.24.0"], groups, ["xla fp8 gpu", "vllm-0.24.0 fp8 gpu"])
+    plain = CaseCategory("mi300x", "fp8", "fp8", "", "", "hot", "", None, ())
+    assert read(plain, False).impl == "vllm-0.24.0"
+    assert read(plain._replace(impl="xla"), False).impl == "xla"
+    bf16 = plain._replace(dtype="bf16", kv_dtype="bf16")
+    others = category_reader(["vllm-0.24.0", "xla"], ["mi300x xla bf16/bf16", "b200 vllm-0.24.0 bf16/bf16"], [])
+    assert others(bf16, False).impl == "xla"
+    assert category_reader(["xla"], groups[:1], ["xla fp8 gpu"])(plain, False).impl == "xla"
