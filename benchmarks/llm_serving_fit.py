@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from kernelcast.features.batch.cases import Floats
 from kernelcast.features.errors import SpecError
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
@@ -27,7 +28,7 @@ from kernelcast.workloads.serving.batching.simulation import Scheduling
 from kernelcast.workloads.serving.batching.step_table import Overhead, StepTable
 from kernelcast.workloads.serving.engine.service_profile import ServiceProfile
 from kernelcast.workloads.serving.predict import ServingPredictor, set_up
-from kernelcast.workloads.serving.replicas import Share, serve
+from kernelcast.workloads.serving.replicas import Served, Share, serve
 from kernelcast.workloads.serving.request import ServingRequest
 from kernelcast.workloads.serving.table import request_of
 from llm_serving import TARGETS, counts
@@ -77,6 +78,15 @@ def cases(
         yield Case(row, plan.table, plan.shares, plan.how, request, labels)
 
 
+def _mean(made: Served, values: Sequence[Floats]) -> float:
+    """The mean of all requests with a value; NaN where none has one."""
+    every, weights = np.concatenate(values), made.weighted(values)
+    known = np.isfinite(every)
+    if not known.any():
+        return float("nan")
+    return float(np.average(every[known], weights=None if weights is None else weights[known]))
+
+
 def log_errors(items: Sequence[Case], numbers: Mapping[str, float]) -> dict[str, list[float]]:
     """ln(predicted / label) by target."""
     times = {name: value for name, value in numbers.items() if name in Overhead.__dataclass_fields__}
@@ -96,17 +106,12 @@ def log_errors(items: Sequence[Case], numbers: Mapping[str, float]) -> dict[str,
         if request.load.kind == "queued" and request.sequences:
             how = replace(how, sequences=profile.running(request.sequences, request.load.output_tokens))
         made = serve(table, case.shares, how, request.load, request.replicas)
-        first = [run.first_s - run.sent_s for run in made.runs]
-        per_token = [(run.last_s - run.first_s) / np.maximum(run.outputs - 1, 1) / request.events for run in made.runs]
-        outputs = made.total(float(run.outputs.sum()) for run in made.runs)
-        inputs = made.total(float(share.arrivals.inputs.sum()) for share in made.shares)
+        outputs = made.output_tokens
         values = {
-            **{
-                name: float(np.average(np.concatenate(some), weights=made.weighted(some)))
-                for name, some in (("TTFT", first), ("TPOT", per_token))
-            },
+            "TTFT": _mean(made, made.ttft_s),
+            "TPOT": _mean(made, made.tpot_s(request.events)),
             "output tokens/s": request.replicas * outputs / made.duration_s,
-            "all tokens/s": request.replicas * (outputs + inputs) / made.duration_s,
+            "all tokens/s": request.replicas * (outputs + made.input_tokens) / made.duration_s,
         }
         for name, label in case.labels.items():
             errors[name].append(float(np.log(values[name] / label)))

@@ -93,7 +93,11 @@ def check_numbers(values: Mapping[str, Any]) -> None:
             raise SpecError(f"{name} must be a number, got {value!r}", field=name)
 
 
-_KINDS = {"int": "a whole number", "float": "a number", "str": "text", "Load": "a Load"}
+_KINDS: dict[str, tuple[Any, str]] = {
+    "int": (int, "a whole number"),
+    "float": (int | float, "a number"),
+    "str": (str, "text"),
+}
 _LISTS = ("Sequence[str]", "tuple[str, ...]")
 
 
@@ -129,11 +133,9 @@ def _checked(name: str, value: Any, parameter: inspect.Parameter) -> Any:
             raise SpecError(f"{name} is text, or a list of texts, got {wrong[0]!r}", field=name)
         return texts
     value = _whole(value) if kind == "int" else value
-    possible: Any = {"int": int, "float": int | float, "str": str, "Load": Load}[kind]
+    possible, title = (_KINDS | {"Load": (Load, "a Load")})[kind]
     if isinstance(value, bool) or not isinstance(value, possible):
-        raise SpecError(f"{name} must be {_KINDS[kind]}, got {value!r}", field=name)
-    if name == "seed" and value < 0:
-        raise SpecError(f"seed must be a whole number of at least 0, got {value!r}", field=name)
+        raise SpecError(f"{name} must be {title}, got {value!r}", field=name)
     return value
 
 

@@ -172,9 +172,7 @@ def _show_choice(choice: Choice) -> None:
     energy = "unknown" if service.energy_per_token_j is None else console.joules(service.energy_per_token_j.value)
     cost, tpot = choice.cost_per_million_tokens, service.tpot_s
     then = (
-        "unknown"
-        if tpot is None
-        else f"{console.seconds(tpot.p50.value)} ({console.between(tpot.p50, console.seconds)})"
+        "none" if tpot is None else f"{console.seconds(tpot.p50.value)} ({console.between(tpot.p50, console.seconds)})"
     )
     console.show_fact(
         "simulated",
@@ -248,8 +246,9 @@ def _show_plans(
         (
             str(item.gpus), item.setting.device, f"{item.replicas} × ({item.setting.plan})", item.setting.formats.weights,
             engine_words(item.setting), str(under_way(question, item)), console.seconds(item.ttft_s),
-            console.seconds(item.tpot_s), f"{item.throughput_tok_s:,.4g}", _plain(item.energy_per_token_j),
-            _plain(item.cost_per_million_tokens), *_carbon(item.energy_per_token_j, electricity),
+            console.seconds(item.tpot_s) if item.tpot_s else "none", f"{item.throughput_tok_s:,.4g}",
+            _plain(item.energy_per_token_j), _plain(item.cost_per_million_tokens),
+            *_carbon(item.energy_per_token_j, electricity),
         )
         for item in items
     ]  # fmt: skip

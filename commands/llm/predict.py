@@ -26,13 +26,9 @@ _COLUMNS = {
     "acceptance": "spec_acceptance", "draft": "draft_model",
 }  # fmt: skip
 """Columns of a table whose names are not those of the parameters."""
-_IGNORED = {
-    "trace": ("concurrency", "rate", "batch", "input_tokens", "output_tokens", "requests", "rounds", "spread", "seed"),
-    "batch": ("requests", "rounds"),
-    "rate": ("rounds",),
-    "requests": ("rounds",),
-}
-"""Parameters that say nothing beside another one."""
+_OF_TRACES = ("concurrency", "rate", "batch", "input_tokens", "output_tokens", "requests", "rounds", "spread", "seed")
+"""Parameters in whose place a trace has its own."""
+_OF_USER = "tokens/s per user"
 
 
 def predict(
@@ -67,8 +63,12 @@ def predict(
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Requests (.csv, .parquet): arrival_s, input and output tokens.")
     ] = None,
-    rounds: Annotated[float, typer.Option(help="Requests per request under way; 1 is a single burst.")] = 10,
-    requests: Annotated[int | None, typer.Option(help="Requests in all; default: from --rounds, or 1,000.")] = None,
+    rounds: Annotated[
+        float | None, typer.Option(help="Requests per request under way, default 10; 1 is a single burst.")
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option(help="Requests simulated of a replica; default: from --rounds, or 1,000.")
+    ] = None,
     spread: Annotated[float, typer.Option(help="Half the range of lengths, as a share of their mean.")] = 0.0,
     cached: Annotated[float, typer.Option(help="Share of a prompt that the prefix cache already has.")] = 0.0,
     seed: console.Seed = 0,
@@ -147,7 +147,7 @@ def predict(
 
     place = names.device(device, known).name  # type: ignore[arg-type]  # one that is missing is an error above
     per_hour = console.read_prices([*(price or ()), *(prices or ())], [place], known).get(place)
-    _check_load(options)
+    _check_trace(options)
     load = None if trace is None else _trace(trace, cached)
     request = serving_request(
         facts_of(what), place, input_tokens=input_tokens, output_tokens=output_tokens,  # type: ignore[arg-type]
@@ -201,18 +201,17 @@ def _check_table_alone(options: Mapping[str, str]) -> None:
     )
 
 
-def _check_load(options: Mapping[str, str]) -> None:
-    """That nothing is given which the load asked for does not read.
+def _check_trace(options: Mapping[str, str]) -> None:
+    """That nothing is given beside a trace which it has its own of.
 
     Raises:
         SpecError: something is.
     """
-    for load, ignored in _IGNORED.items():
-        if load in options and (misplaced := [options[name] for name in ignored if name in options]):
-            why = ": the trace says when requests arrive and how long they are" if load == "trace" else ""
-            raise SpecError(
-                f"{listed(misplaced)} cannot go with {options[load]}{why}; leave out one or the other", field=load
-            )
+    if misplaced := [name for name in _OF_TRACES if name in options and "trace" in options]:
+        raise SpecError(
+            f"{listed(options[name] for name in misplaced)} cannot go with {options['trace']}, which says when requests "
+            "arrive and how long they are; leave out one or the other", field=misplaced[0],
+        )  # fmt: skip
 
 
 def _trace(path: Path, cached: float) -> Load:
@@ -273,7 +272,7 @@ def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> N
     table = console.new_table("latency", *heads, numbers=heads)
     for name, latency in _latencies(answer):
         if latency is None:
-            table.add_row(name, "unknown", *[""] * (len(heads) - 1))
+            table.add_row(name, "none", *[""] * (len(heads) - 1))
             continue
         table.add_row(
             name, console.seconds(latency.mean.value), console.between(latency.mean, console.seconds),
@@ -283,7 +282,8 @@ def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> N
     table = console.new_table("service", "value", "interval", numbers=("value", "interval"))
     for name, interval, show in _amounts(answer, price):
         if interval is None:
-            table.add_row(name, "unknown", "")
+            # Answers of one token have no time after it, so that no user sees a rate.
+            table.add_row(name, "none" if name == _OF_USER else "unknown", "")
         else:
             table.add_row(name, show(interval.value), console.between(interval, show))
     screen.print(table)
@@ -328,7 +328,7 @@ def _amounts(answer: ServingPrediction, price: float | None) -> list[tuple[str, 
 
     rows = [
         ("tokens/s", answer.throughput_tok_s, plain), ("tokens/s per GPU", answer.throughput_tok_s.scaled(1 / gpus), plain),
-        ("tokens/s per user", user, plain), ("requests/s", answer.requests_s, plain),
+        (_OF_USER, user, plain), ("requests/s", answer.requests_s, plain),
         ("power per GPU", answer.power_w, console.watts), ("energy per token", answer.energy_per_token_j, console.joules),
         ("energy per request", answer.energy_per_request_j, console.joules),
     ]  # fmt: skip

@@ -332,13 +332,14 @@ def nearest_impl(impl: str, known: list[str]) -> str:
         return impl
     if not impl and known:
         return known[0]
-    library, version = _version(impl)
-    same = [other for other in known if _version(other)[0] == library]
-    return min(same, key=lambda other: _distance(version, _version(other)[1]), default=impl)
+    library, version = impl_version(impl)
+    same = [other for other in known if impl_version(other)[0] == library]
+    return min(same, key=lambda other: _distance(version, impl_version(other)[1]), default=impl)
 
 
 @lru_cache(MAX_CACHED)
-def _version(impl: str) -> tuple[str, tuple[int, ...]]:
+def impl_version(impl: str) -> tuple[str, tuple[int, ...]]:
+    """The library of an implementation and the numbers of its version."""
     library, _, rest = impl.partition("-")
     return library, tuple(int(part) for part in re.findall(r"\d+", rest))
 

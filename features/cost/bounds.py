@@ -207,7 +207,8 @@ def cost_terms(counted: Counts, work: Work, limits: DeviceLimits) -> Any:
     pieces = counted.products[0] if has_products else 1.0
     padded = compute * (np.ceil(sides[:, None] / _SIDES) * _SIDES / sides[:, None]).prod(axis=0)
     # Keys outside a window, experts without a token, rows without an index and pixels that a stride skips are operands, but
-    # nobody reads them. Most are of the weights; the rest is taken off the first operand.
+    # nobody reads them. They come off the weights, and off the first operand what is more than these: of a strided
+    # convolution, whose pixels are the first operand, only the sum of both terms is right, and its weights are small.
     unread_b = np.maximum(work.footprint_b - work.bytes, 0.0)
     first_b, weights_b, output_b = counted.operand_b
     rest_b = np.maximum(unread_b - weights_b, 0.0)

@@ -218,9 +218,7 @@ def in_long_loops(
 
 
 def _scaled_ends(interval: TargetColumns | Interval, factor: Any, spread: Any) -> tuple[Any, Any, Any]:
-    """Value, lower and upper end of an interval, or of columns of them, times a factor of which the deviation of ln is that of
-    `spread`.
-    """
+    """Value, lower and upper end of `interval` times `factor`; `spread` is the half-width of the factor's interval in ln."""
     down = np.hypot(np.log(interval.value / interval.lower), spread)
     up = np.hypot(np.log(interval.upper / interval.value), spread)
     value = interval.value * factor
@@ -228,8 +226,8 @@ def _scaled_ends(interval: TargetColumns | Interval, factor: Any, spread: Any) -
 
 
 _BURSTS = ("", "torch", "triton", "cutlass")
-"""Libraries, or beginnings of their names, whose kernels are timed for milliseconds; none is PyTorch. Those of engines are
-timed in long loops, at the limit where that binds, however short the windows in which their power is read."""
+"""Libraries, or beginnings of their names, whose kernels are timed for milliseconds; an empty name is PyTorch's. Those of
+engines are timed in long loops, at the limit where that binds, however short the windows in which their power is read."""
 
 _SHORT_FORMATS = frozenset({"bf16", "fp16", "tf32", "fp8", "int8", "mxfp4", "nvfp4", "int4"})
 _DEMAND_OF_PEAK = 2.5
@@ -280,7 +278,7 @@ def _share_of_matrix_peak(spec: KernelSpec, prediction: Prediction) -> float:
 
 
 def _scaled(interval: Interval, factor: float, spread: float) -> Interval:
-    """An interval times a factor of which the deviation of ln is that of `spread`."""
+    """`interval` times `factor`, see `_scaled_ends`."""
     return Interval(*(float(end) for end in _scaled_ends(interval, factor, spread)))
 
 

@@ -252,7 +252,7 @@ def scheduled(request: ServingRequest, device: Device, profile: ServiceProfile) 
     load, plan = request.load, request.plan
     engine = scheduler_of(request.engine, request.engine_version)
     chunk = request.chunk or engine.chunk
-    longest = math.ceil(load.input_tokens * (1 + load.spread)) + math.ceil(load.output_tokens * (1 + load.spread))
+    longest = load.longest
     batch = min(request.sequences or engine.sequences, 256)
     formats, share = request.formats, request.host_experts
     step, guesses, tokens = Step.decode(batch, longest), 0, 1.0
@@ -304,13 +304,8 @@ def _answer(
 ) -> ServingPrediction:
     arrivals, table, how, runs = served.arrivals, plan.table, plan.how, served.runs
     replicas, duration_s = request.replicas, served.duration_s
-    ttft = [run.first_s - run.sent_s for run in runs]
-    tpot = [
-        np.where(run.outputs > 1, (run.last_s - run.first_s) / np.maximum(run.outputs - 1, 1), np.nan) / request.events
-        for run in runs
-    ]
-    output_sum = served.total(float(run.outputs.sum()) for run in runs)
-    input_sum = served.total(float(share.arrivals.inputs.sum()) for share in served.shares)
+    ttft, tpot = served.ttft_s, served.tpot_s(request.events)
+    output_sum, input_sum = served.output_tokens, served.input_tokens
     requests = served.total(len(run.outputs) for run in runs)
     batch = max(1, round(served.tokens))
     context = max(1, int(arrivals.inputs.mean() + arrivals.outputs.mean() / 2))
@@ -319,7 +314,7 @@ def _answer(
 
     def spread(value: float, target: str) -> Interval:
         half = plan.profile.half_width(target, plan.architecture) * (1 if request.is_like_measured else UNMEASURED)
-        half *= FULL_CACHE if served.fullest.preemptions and target == "ttft" else 1
+        half *= FULL_CACHE if served.most_preempted.preemptions and target == "ttft" else 1
         half = math.hypot(half, setting_error) if setting_error else half
         lower, upper = value * math.exp(-half), value * math.exp(half)
         # No step is faster than the link delivers experts.
@@ -360,7 +355,7 @@ def _answer(
         power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request,
         memory=plan.memory, fitting=fitting, batch=served.tokens,
         parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=sum(run.steps for run in runs),
-        preemptions=served.fullest.preemptions,
+        preemptions=served.most_preempted.preemptions,
         speculation=speculation_result(request.speculation, arrivals, times, batch, context),
         notes=_notes(request, served, fitting, longest, plan.memory.host_b),
     )  # fmt: skip
@@ -386,9 +381,9 @@ def _notes(
             f"requests come {ratio:.2g} times as fast as they are answered, and wait ever longer; a rate below "
             f"{load.size / ratio:.2g} a second keeps up"
         )
-    if (preemptions := served.fullest.preemptions) > 0:
+    if (preemptions := (fullest := served.most_preempted).preemptions) > 0:
         notes.append(
-            f"the cache was full {preemptions} times in {len(served.fullest.outputs)} requests of a replica: the sequence "
+            f"the cache was full {preemptions} times in {len(fullest.outputs)} requests of a replica: the sequence "
             "admitted last was dropped and computed again; fewer sequences (max_sequences), more devices or a smaller kv_dtype "
             f"keep room; the interval of the time to the first token is {FULL_CACHE:g} times as wide"
         )

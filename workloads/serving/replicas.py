@@ -63,9 +63,31 @@ class Served:
         return sum(count / sum(steps) * run.tokens for count, run in zip(steps, self.runs, strict=True))
 
     @property
-    def fullest(self) -> Service:
+    def most_preempted(self) -> Service:
         """The simulation with the most preemptions."""
         return max(self.runs, key=lambda run: run.preemptions)
+
+    @property
+    def ttft_s(self) -> list[Floats]:
+        """Time to the first token of each request, of each simulation."""
+        return [run.first_s - run.sent_s for run in self.runs]
+
+    def tpot_s(self, events: float) -> list[Floats]:
+        """Time per token after it, of each simulation, where a step gives so many; NaN of answers of one token."""
+        return [
+            np.where(run.outputs > 1, (run.last_s - run.first_s) / np.maximum(run.outputs - 1, 1), np.nan) / events
+            for run in self.runs
+        ]
+
+    @property
+    def output_tokens(self) -> float:
+        """Tokens of all answers of a mean replica."""
+        return self.total(float(run.outputs.sum()) for run in self.runs)
+
+    @property
+    def input_tokens(self) -> float:
+        """Tokens of all prompts of a mean replica."""
+        return self.total(float(share.arrivals.inputs.sum()) for share in self.shares)
 
     def total(self, values: Iterable[float]) -> float:
         """The sum of a mean replica, from that of each simulation."""
@@ -88,9 +110,13 @@ def loads_of(load: Load, replicas: int) -> list[tuple[int, Load]]:
         return [(1, replace(load, trace=load.trace[first::replicas])) for first in firsts]
     if load.kind == "open":
         return [(replicas, replace(load, size=load.size / replicas))]
-    size, larger = divmod(round(load.size), replicas)
-    parts = ((larger, size + 1), (replicas - larger, size))
-    return [(count, replace(load, size=each)) for count, each in parts if count and each]
+    return [(count, replace(load, size=size)) for count, size in even_shares(round(load.size), replicas) if size]
+
+
+def even_shares(requests: int, replicas: int) -> list[tuple[int, int]]:
+    """How many replicas have how many requests, which differ by one at most, larger shares first."""
+    size, larger = divmod(requests, replicas)
+    return [(count, each) for count, each in ((larger, size + 1), (replicas - larger, size)) if count]
 
 
 def arrivals_of(load: Load, how: Scheduling) -> Arrivals:
@@ -125,12 +151,13 @@ def shares_of(load: Load, replicas: int, how: Scheduling, speculation: Speculati
 
 def share_notes(load: Load, replicas: int) -> list[str]:
     """What to know of a number of requests that does not divide."""
-    size, larger = divmod(round(load.size), replicas)
-    if load.kind not in ("closed", "static") or larger == 0:
+    shares = even_shares(round(load.size), replicas)
+    if load.kind not in ("closed", "static") or len(shares) == 1:
         return []
+    (_, _), (fewer, size) = shares
     if size == 0:
-        return [f"without requests: {replicas - larger} of {replicas} replicas, which draw their idle power"]
-    parts = f"{larger} × {size + 1} and {replicas - larger} × {size}"
+        return [f"{fewer} of {replicas} replicas have no requests and draw idle power"]
+    parts = " and ".join(f"{count} × {each}" for count, each in shares)
     return [f"{load.size:g} requests among {replicas} replicas: {parts}"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Literal
@@ -124,13 +124,12 @@ class Load:
 
     Attributes:
         kind: `closed`: a number under way, each answered one followed by the next. `open`: a rate, at random times.
-        `static`: one
-            batch, all at once. `queued`: more than the engine takes, all at once.
+            `static`: one batch, all at once. `queued`: more than the engine takes, all at once.
         size: Requests under way; requests per second; sequences of the batch; unused for `queued`. All but a rate are whole.
         input_tokens: Mean tokens of a prompt.
         output_tokens: Mean tokens of an answer.
         rounds: Requests per request under way in a closed loop. 10 is what vLLM's and InferenceX's clients send, 1 is a burst.
-        requests: Requests in all; None: what `rounds` gives.
+        requests: Requests that are simulated, of each replica; None: what `rounds` gives.
         spread: Half the range of lengths, as a share of their mean.
         cached: Share of a prompt that the prefix cache already has, so that it is not computed.
         seed: Of random lengths and times.
@@ -328,7 +327,7 @@ def replicas_of(plan: ParallelPlan, gpus: int | None) -> int:
 def serving_request(
     facts: ModelFacts, device: str, *, input_tokens: float, output_tokens: float, concurrency: float | None = None,
     rate: float | None = None, batch: float | None = None, load: Load | None = None, gpus: int | None = None, tp: int = 1,
-    pp: int = 1, ep: int = 1, dp: int = 1, rounds: float = 10.0, requests: int | None = None, spread: float = 0.0,
+    pp: int = 1, ep: int = 1, dp: int = 1, rounds: float | None = None, requests: int | None = None, spread: float = 0.0,
     cached: float = 0.0, seed: int = 0, engine: str = "vllm", engine_version: str | None = None, chunk: int | None = None,
     max_sequences: int | None = None, dtype: str | None = None, weights: str | None = None, kv_dtype: str | None = None,
     speculate: int | None = None, acceptance: float | None = None, draft: ModelFacts | None = None, host_experts: float = 0.0,
@@ -350,8 +349,8 @@ def serving_request(
         pp: stages that split the layers.
         ep: devices that share out the experts.
         dp: groups of devices whose attention has sequences of its own.
-        rounds: as in `Load`.
-        requests: as in `Load`.
+        rounds: as in `Load`, of `concurrency` alone; None: 10.
+        requests: as in `Load`, in place of `rounds`; a batch has none.
         spread: as in `Load`.
         cached: as in `Load`.
         seed: as in `Load`.
@@ -370,18 +369,19 @@ def serving_request(
         clock_hz: clock that its compute units are locked to, in hertz; None: as high as the limit allows.
 
     Raises:
-        SpecError: there is no load or more than one, or a value is none that is possible.
+        SpecError: there is no load or more than one, one does not read `rounds` or `requests`, or a value is none that is
+            possible.
     """
-    sizes = (("closed", concurrency), ("open", rate), ("static", batch))
+    sizes = {"concurrency": ("closed", concurrency), "rate": ("open", rate), "batch": ("static", batch)}
+    _check_read({name for name, (_, size) in sizes.items() if size is not None}, rounds, requests)
+    each = 10.0 if rounds is None else rounds
     loads = [
-        Load(kind, size, input_tokens, output_tokens, rounds, requests, spread, cached, seed)  # type: ignore[arg-type]
-        for kind, size in sizes if size is not None
+        Load(kind, size, input_tokens, output_tokens, each, requests, spread, cached, seed)  # type: ignore[arg-type]
+        for kind, size in sizes.values() if size is not None
     ]  # fmt: skip
     loads += [] if load is None else [load]
     if len(loads) != 1:
-        raise SpecError(
-            "say what load there is, one of concurrency, rate (requests per second) and batch", field="load"
-        )
+        raise SpecError("give one load: one of concurrency, rate (requests per second) and batch", field="load")
     plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
     return ServingRequest(
         facts=facts, device=device, load=loads[0], formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
@@ -389,3 +389,11 @@ def serving_request(
         sequences=max_sequences, speculation=speculation_of(speculate, acceptance, draft), host_experts=host_experts,
         setting=read_setting(power_limit_w, clock_hz),
     )  # fmt: skip
+
+
+def _check_read(loads: Set[str], rounds: float | None, requests: int | None) -> None:
+    """That settings go together, each of which the load reads."""
+    told = loads | {name for name, value in (("rounds", rounds), ("requests", requests)) if value is not None}
+    for name, other in (("rounds", "batch"), ("rounds", "rate"), ("rounds", "requests"), ("requests", "batch")):
+        if {name, other} <= told:
+            raise SpecError(f"{name} cannot go with {other}; leave out one or the other", field=name)

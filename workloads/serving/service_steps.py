@@ -5,13 +5,13 @@ And what an engine runs on a device; where it does not, the error names the near
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ...features.batch.cases import Floats
+from ...features.batch.category import impl_version
 from ...features.device import Device
 from ...features.errors import SpecError, listed
 from ...models.predict.predictor import ArtifactPredictor
@@ -126,8 +126,8 @@ def service_steps(
 ) -> ServiceSteps:
     """Times of the steps of a question without guesses.
 
-    Kernels are vLLM's, see `newest_vllm`, not each engine's own timings: of TensorRT-LLM's, quantised products of few rows
-    on a B200 take twice as long as its measured steps. `kernels` keeps their estimates for other engines.
+    Kernels are those of `newest_vllm`, whatever the engine: of TensorRT-LLM's own, quantised products of few rows on a B200
+    take twice as long as its measured steps. `kernels` keeps their estimates for other engines.
 
     Raises:
         SpecError: the plan cannot split the model.
@@ -151,6 +151,7 @@ def service_steps(
             profile,
             kernels,
             library,
+            unpacks=True,
         )
 
     formats, device = request.formats, predictor.devices.get(request.device)
@@ -169,7 +170,7 @@ def newest_vllm(predictor: ArtifactPredictor, device: str) -> str:
     """
     labels = (label.split() for label in predictor.family("gemm").model.schema.groups)
     names = {impl for name, impl, _ in labels if name == device and impl.startswith("vllm-")}
-    return max(names, key=lambda name: [int(part) for part in re.findall(r"\d+", name)], default="")
+    return max(names, key=impl_version, default="")
 
 
 def _conversion_s(request: ServingRequest, device: Device) -> float:

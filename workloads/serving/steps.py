@@ -96,7 +96,7 @@ class StepTimes:
     def __init__(
         self, predictor: ArtifactPredictor, facts: ModelFacts, device: str, plan: ParallelPlan, formats: Formats | None = None,
         engine: str = "vllm", engine_version: str | None = None, profile: EngineProfile | None = None,
-        kernels: KernelEstimates | None = None, library: str | None = None,
+        kernels: KernelEstimates | None = None, library: str | None = None, unpacks: bool = False,
     ) -> None:  # fmt: skip
         """What steps are times of.
 
@@ -110,7 +110,8 @@ class StepTimes:
             engine_version: its version; None is the newest known.
             profile: what the engine adds; None: the shipped profile of the nearest version.
             kernels: estimates that several engines share; None: its own.
-            library: what runs the kernels, which unpacks weights where that is faster; None: the profile's implementation.
+            library: what runs the kernels; None: the profile's implementation.
+            unpacks: see `estimate_steps`.
 
         Raises:
             SpecError: the engine is unknown, or the plan cannot split the model.
@@ -122,7 +123,7 @@ class StepTimes:
         self.engine = engine_name(engine)
         self.profile = profile or shipped_profile(engine, engine_version)
         self._impl = self.profile.impl if library is None else library
-        self._unpacks = library is not None
+        self._unpacks = unpacks
         self._layers = LayerCounts.of(facts)
         self._kernels = kernels or KernelEstimates()
         self._forms: dict[Step, Step] = {}

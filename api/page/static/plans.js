@@ -140,7 +140,7 @@ function bestTable(page, { choices, cost_unit: unit }) {
       AIMS[choice.aim],
       el("td", {}, titleOf(page, plan), el("br"), settingsOf(plan)),
       showInterval(service.ttft_s.p50, "s").text,
-      service.tpot_s ? showInterval(service.tpot_s.p50, "s").text : "unknown",
+      service.tpot_s ? showInterval(service.tpot_s.p50, "s").text : "none",
       showInterval(service.throughput_tok_s, "count").text,
       service.energy_per_token_j ? showInterval(service.energy_per_token_j, "j").text : "unknown",
       ...(footprint ? [service.energy_per_token_j ? showInterval(service.footprint_per_million_tokens.carbon_g, "g").text : "unknown"] : []),
@@ -189,7 +189,7 @@ function frontFigure(page, { front, devices, cost_unit: unit }, measure, again) 
 function frontTable(page, front, unit) {
   const carbon = page.state.get("grid") ? [CARBON] : [];
   const cells = (one) => [
-    titleOf(page, one), settingsOf(one), show(one.ttft_s, "s"), show(one.tpot_s, "s"), digits(one.throughput_tok_s),
+    titleOf(page, one), settingsOf(one), show(one.ttft_s, "s"), one.tpot_s ? show(one.tpot_s, "s") : "none", digits(one.throughput_tok_s),
     one.energy_per_token_j === null ? "unknown" : show(one.energy_per_token_j, "j"), ...carbon.map(() => carbonOf(one)), digits(one.cost_per_million_tokens),
   ]; // prettier-ignore
   const columns = ["Plan", "Settings", "First token", TIME, "Tokens/s", "Energy per token", ...carbon, costWords(unit)];

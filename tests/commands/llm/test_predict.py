@@ -40,7 +40,7 @@ def test_answers_of_one_token_have_no_time_per_token(capsys: pytest.CaptureFixtu
     assert main([*ASK[:-1], "1", "--concurrency", "2"]) == 0
     lines = {line.strip().partition("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
     for name in ("time per token", "between two tokens", "tokens/s per user"):
-        assert lines[name].split()[-1] == "unknown"
+        assert lines[name].split()[-1] == "none"
 
 
 def test_guesses_say_tokens_per_step_and_what_is_best(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,8 +93,10 @@ def test_a_file_without_a_price_of_the_device_is_refused(tmp_path: Path, capsys:
         ((), "concurrency"), (("--concurrency", "8", "--rate", "1"), "one of"), (("--batch", "0"), "batch"),
         (("--batch", "1", "--tp", "3"), "does not divide"), (("--batch", "1", "--gpus", "3", "--tp", "2"), "no multiple"),
         (("--batch", "1", "--engine", "tgi"), "no engine"), (("--batch", "1", "--price", "-1"), "price"),
-        (("--batch", "1", "--max-sequences", "0"), "sequences"), (("--rate", "2", "--rounds", "1"), "--rounds cannot go with"),
-        (("--batch", "8", "--requests", "9", "--rounds", "3"), "--requests, --rounds cannot go with --batch"),
+        (("--batch", "1", "--max-sequences", "0"), "sequences"),
+        (("--rate", "2", "--rounds", "1"), "rounds cannot go with rate"),
+        (("--batch", "8", "--requests", "9"), "requests cannot go with batch"),
+        (("--concurrency", "8", "--requests", "9", "--rounds", "3"), "rounds cannot go with requests"),
         (("--batch", "1", "--price", "h100-sxm=1e9"), "of at most 1e+06"),
     ],
 )  # fmt: skip

@@ -98,7 +98,7 @@ def test_experts_without_a_token_and_rows_without_an_index_are_not_read() -> Non
     assert small["weights"] + small["input"] == pytest.approx(large["weights"] + large["input"], rel=0.01)
 
 
-def test_pixels_that_a_stride_skips_are_not_read() -> None:
+def test_pixels_that_a_stride_skips_leave_the_sum_of_input_and_weights() -> None:
     sizes = {"batch": 1, "in_channels": 1024, "out_channels": 8, "kernel": 1, "padding": 0}
     strided = _terms("conv2d", H100, height=64, width=64, stride=2, **sizes)
     small = _terms("conv2d", H100, height=32, width=32, stride=1, **sizes)

@@ -11,6 +11,7 @@ from kernelcast.workloads.architectures.config.catalogue import model_facts
 from kernelcast.workloads.serving.predict import ServingPrediction, ServingPredictor
 from kernelcast.workloads.serving.replicas import loads_of, simulated_requests
 from kernelcast.workloads.serving.request import Load, serving_request
+from kernelcast.workloads.serving.service_steps import service_steps
 
 FACTS = model_facts("llama-3.1-8b")
 
@@ -52,8 +53,9 @@ def test_replicas_without_requests_give_nothing_and_draw_idle_power(service: Ser
     assert eight.ttft_s == one.ttft_s
     assert one.power_w is not None
     assert eight.power_w is not None
-    assert one.power_w.value / 8 < eight.power_w.value < one.power_w.value / 2
-    assert any("without requests: 7 of 8 replicas" in note for note in eight.notes)
+    idle_w = service_steps(service.predictor, eight.request).resting_w
+    assert eight.power_w.value == pytest.approx((one.power_w.value + 7 * idle_w) / 8)
+    assert "7 of 8 replicas have no requests and draw idle power" in eight.notes
 
 
 def test_a_number_that_does_not_divide_adds_up_over_replicas(service: ServingPredictor) -> None:

@@ -28,7 +28,7 @@ class Steady:
 
     Attributes:
         ttft_s: Time to the first token.
-        tpot_s: Time per token after it.
+        tpot_s: Time per token after it; 0 of answers of one token, which have none.
         throughput_tok_s: Tokens of answers per second.
         energy_per_token_j: Joules of all devices per token of an answer; NaN where the table knows none.
     """
@@ -102,7 +102,9 @@ def closed_loop(table: StepTable, concurrency: int, input_tokens: int, output_to
     ttft_s = prompt_s + between_s * (1.5 if how.ahead else 0.5)
     # Answers of few tokens wait for each other's prompts longer than that; steps still give no more than this.
     request_s = max(ttft_s + between_s * (output_tokens - 1) / how.tokens, between_s * steps)
+    # As in a batch, an answer of one token has no time after it, and keeps any limit on that.
+    tpot_s = between_s / how.tokens if output_tokens > 1 else 0.0
     return Steady(
-        ttft_s + how.between_s, between_s / how.tokens, concurrency * output_tokens / request_s,
+        ttft_s + how.between_s, tpot_s, concurrency * output_tokens / request_s,
         step_j / concurrency / how.tokens,
     )  # fmt: skip

@@ -242,8 +242,9 @@ _BACKWARDS = {"gpu": 2.5, "cpu": 3.0}
 
 
 def attention_backward(operation: Operation, kind: str) -> Uses:
-    """So many times the forward. A learned mask is added to. On a CPU formats of 16 bits take their products: the forward
-    computes in fp32 there, the backward in calls of products, which are slow where there are no instructions for them.
+    """`_BACKWARDS` times the forward, with a pass that adds to a learned mask.
+
+    On a CPU in 16 bits PyTorch computes the forward in fp32 and the backward as five products, so that these are priced.
     """
     named = operation.arguments
     query, key, value = named["query"], named["key"], named["value"]
