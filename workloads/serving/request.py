@@ -381,7 +381,7 @@ def serving_request(
     ]  # fmt: skip
     loads += [] if load is None else [load]
     if len(loads) != 1:
-        raise SpecError("give one load: one of concurrency, rate (requests per second) and batch", field="load")
+        raise SpecError("say what load there is: one of concurrency, rate (requests per second), batch", field="load")
     plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
     return ServingRequest(
         facts=facts, device=device, load=loads[0], formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
