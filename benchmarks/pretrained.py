@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     ]
     # DeepBench measured three phones, which the catalogue does not have.
     public = labelled_files(files, split="train", skip_bad_rows=True)
-    local = labelled_tables({family: own_rows(family) for family in shipped_families()})
+    local = labelled_tables({family: read_shipped(family) for family in shipped_families()})
     by_family: dict[str, list[LabelledCases]] = {}
     left_out = "" if options.without is None else catalogue().get(options.without).name
     operators = [path for name in OPERATOR_FILES if (path := options.tables / "llm_ops" / f"{name}.parquet").exists()]
@@ -175,16 +175,6 @@ def _beside(trained: Artifact, directory: Path, tables: Sequence[LabelledCases])
     }
     powered = with_utilisation({name: own[name] for name in sorted(own)}, tables, catalogue(), manifest["seed"])
     return replace(trained, families=powered)
-
-
-def own_rows(family: str) -> pa.Table:
-    """The shipped rows of a family that a model is trained on.
-
-    Of elementwise kernels not the 26 of an H100: they tell too little of an H200's, so that intervals of an H100's became up
-    to five times as wide.
-    """
-    table = read_shipped(family)
-    return table.filter(pc.not_equal(table["device"], "nvidia-h100-sxm-80gb")) if family == "elementwise" else table
 
 
 def source_folder(tables: Path, source: str) -> Path:

@@ -64,6 +64,7 @@ class FamilyModel:
         shift: Added to ln(latency) on devices never measured.
         analytic: The analytic model that latency is a ratio to; None where it is a ratio to the lower bound.
         utilisation: Power of a family whose own was not learned; None where it was, or that of fewer than two families was.
+        steady: The same of the family's own kernels in loops of seconds; None where too few were measured.
         adaptations: By device and target what a few rows of it taught.
         metrics: Held-out errors.
     """
@@ -83,6 +84,7 @@ class FamilyModel:
     shift: float = 0.0
     analytic: AnalyticModel | None = None
     utilisation: UtilisationModel | None = None
+    steady: UtilisationModel | None = None
     adaptations: Mapping[str, Mapping[str, Adaptation]] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
@@ -98,7 +100,9 @@ def with_power_of(before: FamilyModel, model: FamilyModel) -> FamilyModel:
     if before.utilisation is None or "power" in model.targets:
         return model
     from_before = {target: before.targets[target] for target in ("power", "energy")}
-    return replace(model, utilisation=before.utilisation, targets={**model.targets, **from_before})
+    return replace(
+        model, utilisation=before.utilisation, steady=before.steady, targets={**model.targets, **from_before}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +253,7 @@ def load_family(directory: Path, manifest: Mapping[str, Any], family: str) -> Fa
             shift=finite(entry["shift"]),
             analytic=AnalyticModel.from_json(entry["analytic"]) if entry.get("analytic") else None,
             utilisation=UtilisationModel.from_json(entry["utilisation"]) if entry.get("utilisation") else None,
+            steady=UtilisationModel.from_json(entry["steady"]) if entry.get("steady") else None,
             adaptations={
                 str(device): {str(target): Adaptation.from_json(item) for target, item in by_target.items()}
                 for device, by_target in entry["adaptations"].items()
@@ -279,7 +284,8 @@ def _to_json(family: str, model: FamilyModel, store: StoreGraph) -> dict[str, An
         "adaptations": _adaptations(model),
         "free": model.free, "shift": model.shift,
         "analytic": model.analytic.to_json() if model.analytic else None,
-        "utilisation": model.utilisation.to_json() if model.utilisation else None, "metrics": dict(model.metrics),
+        "utilisation": model.utilisation.to_json() if model.utilisation else None,
+        "steady": model.steady.to_json() if model.steady else None, "metrics": dict(model.metrics),
     }  # fmt: skip
 
 

@@ -219,7 +219,7 @@ def answer_programs(model: FamilyModel, n_logs: int, scale_graphs: Sequence[int 
     """From logs, error sizes and what else `predict` gives to `interval_rows`; True: with deviations of an adaptation."""
     n_scores = len(scale_graphs)
     n_scales = sum(graph is not None for graph in scale_graphs)
-    utilisation = model.utilisation
+    utilisation = model.utilisation and (model.steady or model.utilisation)
     n_single = 3 if utilisation is None else 5
     passes = MOST_PASSES.get(model.schema.family, 0.0)
 

@@ -36,7 +36,7 @@ from ..family_model.vector_products import bound_by_streams, unknown_vectors
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, record_or_like, training_support
 from .law import cases_by_law, with_law
-from .power_cap import in_long_loops, under_settings
+from .power_cap import alone_in_loops, among_others, under_settings
 from .power_law import PowerSetting
 from .prediction import TARGETS, Prediction, Predictions, answer_programs
 
@@ -139,15 +139,14 @@ class FamilyPredictor:
         numbers = np.array([record.scores[coverage] for record in records])
         rows, _ = self._answers[deviation is not None].run(np.stack(inputs), numbers, code)
         targets = [TargetColumns(*rows[i : i + 3]) for i in range(0, len(rows), 3)]
-        if len(targets) == 1:
-            targets += [TargetColumns(*np.full((3, len(code)), np.nan))] * 2
+        targets += [TargetColumns(*np.full((3, len(code)), np.nan))] * (3 - len(targets))
         too_large = work.footprint_b > columns.memory_b
         by_case = [records[i] for i in code.tolist()]
         every = (
             [record.notes for record in by_case] if not (too_large.any() or excess.any())
             else notes(model, cases, query.features, Novelty(excess, tiles, too_large), by_case)
         )  # fmt: skip
-        return Predictions(
+        answers = Predictions(
             targets=dict(zip(TARGETS, targets, strict=True)),
             coverage=coverage,
             method=[record.support.method for record in by_case],
@@ -158,6 +157,7 @@ class FamilyPredictor:
             regimes=[record.support.answer_regime["latency"] for record in by_case],
             timings=[record.support.timing for record in by_case],
         )
+        return alone_in_loops(cases, answers, self.devices, model, work)
 
     def estimate(self, cases: Cases) -> RawEstimates:
         """What the model says of cases before any calibration, and where they lie for one.
@@ -263,7 +263,7 @@ class FamilyPredictor:
 
 
 _PIECE_ROWS = 2048
-"""Cases predicted at a time: what a piece needs stays in the processor's caches, and memory does not grow with a request."""
+"""Cases predicted at a time: a piece stays in the processor's caches, and memory does not grow with a request."""
 
 
 def load_predictor(path: Path, devices: Catalogue | None = None) -> ArtifactPredictor:
@@ -298,8 +298,7 @@ class ArtifactPredictor:
     def utilisation(self) -> UtilisationModel | None:
         """What families with power say of those without, which each of these keeps; None where no family needed it."""
         entries = (entry.get("utilisation") for entry in self.manifest["families"].values())
-        first = next(filter(None, entries), None)
-        return None if first is None else UtilisationModel.from_json(first)
+        return next((UtilisationModel.from_json(entry) for entry in entries if entry), None)
 
     def with_families(self, families: Mapping[str, FamilyPredictor]) -> ArtifactPredictor:
         """The same with other predictors for some families."""
@@ -318,7 +317,7 @@ class ArtifactPredictor:
         return self._like(setting, sustained, is_long=self._is_long)
 
     def in_long_loops(self) -> ArtifactPredictor:
-        """The same for kernels that run among others for seconds, see `power_cap.in_long_loops`; under the same setting."""
+        """The same for kernels that run among others for seconds, see `power_cap.among_others`; under the same setting."""
         return self if self._is_long else self._like(self.setting, self._sustained, is_long=True)
 
     def _like(self, setting: PowerSetting | None, sustained: float, *, is_long: bool) -> ArtifactPredictor:
@@ -366,7 +365,9 @@ class ArtifactPredictor:
             predictions = self.under(None).predict_cases(cases, coverage=coverage)
             return under_settings(cases, predictions, self.devices, [self.setting] * len(cases), self._sustained)
         predictions = self._as_measured(cases, coverage)
-        return in_long_loops(cases, predictions, self.devices, self.utilisation) if self._is_long else predictions
+        family = self._loaded.get(cases.family.name) if self._is_long else None
+        model = None if family is None else family.model
+        return among_others(cases, predictions, self.devices, model, self.utilisation) if self._is_long else predictions
 
     def _as_measured(self, cases: Cases, coverage: float) -> Predictions:
         """Predictions of kernels as those of their families' rows were measured, on boards as they come."""

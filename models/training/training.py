@@ -242,7 +242,8 @@ def _train_family(
 def with_utilisation(
     families: Mapping[str, FamilyModel], tables: Sequence[LabelledCases], devices: Catalogue, seed: int
 ) -> dict[str, FamilyModel]:
-    """The families, those without power with what the others' rows say of it; as they are where these say too little.
+    """The families with what their own rows in loops of seconds say of power, and those without power with what the others'
+    rows say of it; as they are where these say too little.
 
     Where this project's collectors measured power, in loops of seconds, their rows alone say it, those of all families.
     """
@@ -254,10 +255,13 @@ def with_utilisation(
         return dict(families)
     model, scores = fitted
     unmeasured = TargetModel((), None, {"seen": scores, NEAR_DUPLICATE: scores})
+    steady = {
+        name: replace(family, steady=UtilisationModel.of_family(collected, name)) for name, family in families.items()
+    }
     return {
         name: family if "power" in family.targets
         else replace(family, utilisation=model, targets={**family.targets, "power": unmeasured, "energy": unmeasured})
-        for name, family in families.items()
+        for name, family in steady.items()
     }  # fmt: skip
 
 

@@ -130,27 +130,30 @@ def compose_program(kernels: Predictor, program: Program, on: Hardware, *, cover
 
 def learned(program: Program, on: Hardware, answer: ProgramAnswer) -> ProgramCost:
     """A program's cost from what was learned on whole programs, spread over its kernels."""
-    value = answer.latency_s.value
+    value, products_s = answer.latency_s.value, 0.0
     costs = []
     breakdown = dict.fromkeys(BOUNDS, 0.0)
     for group, seconds in zip(program.groups, answer.group_s.tolist(), strict=True):
         bounds = on.bounds_s(group.flops, group.bytes_in + group.bytes_out, group.dtype, group.kind)
         bound = max(bounds, key=lambda name: bounds[name])
         breakdown[bound] += bounds[bound] * group.runs
+        products_s += bounds["compute"] * group.runs if group.spec and group.spec.family == "gemm" else 0.0
         costs.append(_cost(program, group, on, seconds, None, seconds / value if value else 0.0, bound))
     bound_s = sum(breakdown.values())
     unknown = program.not_understood or program.unread_share > 0
-    notes = [answer.why] if answer.why else []
-    notes += _text_notes(program)
-    # A compiler that fuses further than was taken here can beat the sum of its kernels' bounds.
-    possible = min(1.0, answer.latency_s.lower / bound_s) if bound_s else 1.0
+    notes = [*([answer.why] if answer.why else []), *_text_notes(program)]
+    # A compiler that fuses further than was taken here beats the sum of its kernels' bounds, not its products' arithmetic.
+    latency_s = Interval(*(max(end, products_s) for end in (value, answer.latency_s.lower, answer.latency_s.upper)))
+    possible = min(1.0, (latency_s.lower - products_s) / (bound_s - products_s)) if bound_s > products_s else 1.0
+    least = {name: seconds * possible for name, seconds in breakdown.items()}
+    least["compute"] += products_s * (1.0 - possible)
     widening = _unknown_widening(program)
     return ProgramCost(
-        latency_s=_stretched(answer.latency_s, widening),
+        latency_s=_stretched(latency_s, widening),
         in_domain=answer.excess <= 0 and not unknown,
         notes=tuple(notes),
-        bound_s=bound_s * possible,
-        breakdown={name: seconds * possible for name, seconds in breakdown.items()},
+        bound_s=sum(least.values()),
+        breakdown=least,
         groups=tuple(costs),
     )
 

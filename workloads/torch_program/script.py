@@ -8,6 +8,7 @@ import inspect
 import logging
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -56,9 +57,10 @@ def run_script(path: Path, function: str, run: Run) -> Run:
 
 @contextlib.contextmanager
 def _no_traces() -> Iterator[None]:
-    """Without the trace that torch logs where shapes do not match: the error itself says so, with the line of the file.
+    """Without the trace that torch logs where shapes do not match, since the error itself says so, with the line of the file,
+    and without the warning that a copy of a fake tensor has no data.
 
-    Source: `FakeTensorMode._dispatch_impl` in torch/_subclasses/fake_tensor.py.
+    Sources: `FakeTensorMode._dispatch_impl` in torch/_subclasses/fake_tensor.py, `Tensor.__deepcopy__` in torch/_tensor.py.
     """
     logger = logging.getLogger("torch._subclasses.fake_tensor")
 
@@ -67,7 +69,9 @@ def _no_traces() -> Iterator[None]:
 
     logger.addFilter(without_trace)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._tensor")
+            yield
     finally:
         logger.removeFilter(without_trace)
 

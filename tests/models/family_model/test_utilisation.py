@@ -46,6 +46,22 @@ def test_one_family_judges_no_other() -> None:
     assert UtilisationModel.fit({}) is None
 
 
+def test_a_family_with_rows_of_its_own_is_not_answered_by_the_others() -> None:
+    hungry = replace(_rows(4), share=np.minimum(1.5 * _rows(4).share, 1.0))
+    groups = {("gemm", A100): _rows(0), ("attention", MI300X): _rows(1), ("rope", A100): hungry}
+    rope, gemm = (UtilisationModel.of_family(groups, name) for name in ("rope", "gemm"))
+    assert rope is not None
+    assert gemm is not None
+    new = _rows(5, noise=0.0)
+    answers = [np.exp(model.log_share(new.latency_s, new.compute_s, new.memory_s)) for model in (rope, gemm)]
+    unlimited = 1.5 * new.share < 0.9
+    assert np.median(answers[0][unlimited] / new.share[unlimited]) == pytest.approx(1.5, rel=0.05)
+    assert np.median(answers[1] / new.share) == pytest.approx(1.0, rel=0.03)
+    few = PowerRows(*(column[:19] for column in (hungry.latency_s, hungry.compute_s, hungry.memory_s, hungry.share)))
+    assert UtilisationModel.of_family({("gemm", A100): _rows(0), ("rope", A100): few}, "rope") is None
+    assert UtilisationModel.of_family(groups, "moe") is None
+
+
 def test_a_busier_device_draws_more_and_never_more_than_its_limit() -> None:
     share = LAW.log_share(np.full(50, 1e-3), np.linspace(0.0, 2e-3, 50), np.full(50, 5e-4))
     assert (np.diff(share) >= 0).all()

@@ -110,7 +110,7 @@ def test_a_dtype_without_hardware_is_not_answered(shipped):
 
 
 def test_power_of_families_without_measured_power_follows_from_how_busy_the_device_is(shipped):
-    assert {line.basis for line in basis_of(shipped, H200) if (line.family, line.target) == ("rope", "power_w")} == {
+    assert {line.basis for line in basis_of(shipped, H200) if (line.family, line.target) == ("quantize", "power_w")} == {
         BUSY
     }
 

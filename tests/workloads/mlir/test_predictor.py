@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernelcast.datasets.records.mlir_modules import PROGRAMS_DIR, ModuleRun, read_packed
+from kernelcast.features.device import catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.mlir.understanding import functions, read, understand
 from kernelcast.models.family_model.artifact import default_model_dir
@@ -109,6 +110,19 @@ def test_each_compiler_has_its_own_answer_on_the_measured_device(predictor: Modu
     assert 0.9 * result.latency_s.value <= sum(group.latency_s for group in result.groups) <= result.latency_s.value
     if compiler == "iree":
         assert result.characteristics["code_instructions"].value > 10
+
+
+@pytest.mark.parametrize("compiler", ["iree", "xla"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_answer_has_products_faster_than_the_cores(predictor: ModulePredictor, compiler: str, threads: int) -> None:
+    text = MATMUL.replace("256x512", "4096x3072").replace("512x384", "3072x768").replace("256x384", "4096x768")
+    result = predictor.predict(understand(read(text)), DEVICE, compiler=compiler, threads=threads)
+    device = catalogue().get(DEVICE)
+    peak, _ = device.peak_flops_per_s("fp32", "matrix")
+    least_s = 2 * 4096 * 3072 * 768 / peak * device.required("compute_units") / threads
+    assert least_s <= 1.01 * result.bound_s
+    assert result.bound_s <= result.latency_s.lower
+    assert sum(result.breakdown.values()) == pytest.approx(result.bound_s)
 
 
 @pytest.mark.parametrize("compiler", ["iree", "xla"])

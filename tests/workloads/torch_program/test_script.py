@@ -39,3 +39,14 @@ def test_a_script_may_change_the_directory(
     )
     run = kernelcast.torch.estimate_script(Path("moves.py"), "step", ["h100-sxm"], model=predictor)
     assert run.totals["nvidia-h100-sxm-80gb"].latency_s.value > 0
+
+
+def test_a_copied_layer_warns_of_nothing(
+    predictor: ArtifactPredictor, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    path = tmp_path / "copied.py"
+    path.write_text(
+        "import copy\nimport torch\nlayer = copy.deepcopy(torch.nn.Linear(4, 4))\ndef step():\n    layer(torch.ones(2, 4))\n"
+    )
+    kernelcast.torch.estimate_script(path, "step", ["h100-sxm"], model=predictor)
+    assert not [warning for warning in recwarn if "FakeTensor" in str(warning.message)]
