@@ -110,9 +110,9 @@ def test_a_dtype_without_hardware_is_not_answered(shipped):
 
 
 def test_power_of_families_without_measured_power_follows_from_how_busy_the_device_is(shipped):
-    assert {line.basis for line in basis_of(shipped, H200) if (line.family, line.target) == ("quantize", "power_w")} == {
-        BUSY
-    }
+    assert {
+        line.basis for line in basis_of(shipped, H200) if (line.family, line.target) == ("quantize", "power_w")
+    } == {BUSY}
 
 
 def test_a_family_measured_on_cpus_alone_has_the_law_of_its_bytes_and_operations_on_a_gpu(shipped):
