@@ -177,8 +177,8 @@ of the shortest kernels that no engine runs. Of sixths of an H200's and an H100'
 17.2 / 12.4 %, what is learned from them and the windows by 20.5 / 16.2."""
 
 _SHARE_OF_BUSY = 0.5
-"""The same weight of kernels among others, whatever runs them: either of the two errs by 0.24 (root mean square) of
-48 kernels measured in long loops, their mean by 0.17."""
+"""The same weight of kernels among others that engines run, and of attention: either of the two errs by 0.24 (root mean square)
+of 48 kernels measured in long loops, their mean by 0.17."""
 
 
 def alone_in_loops(
