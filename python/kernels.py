@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from ..features.device import Device
+from ..features.dtypes import DTYPES
 from ..features.errors import SpecError, listed
 from ..features.kernel import KernelSpec
 from ..features.kernel import families as known_families
@@ -112,8 +113,11 @@ def predict(
     if not isinstance(family, str):
         return _frame(family, device, load(model), coverage, {"dtype": dtype} | sizes_and_settings, common)
     if device is None or dtype is None:
-        missing = "device" if device is None else "dtype"
-        raise SpecError(f"{missing} is missing; a prediction needs a family, a device and a dtype", field=missing)
+        check_fields({"family": named_family(family, sizes_and_settings)[0], **sizes_and_settings})
+        missing, known = ("device", "") if device is None else ("dtype", f"; dtype is one of {listed(DTYPES)}")
+        raise SpecError(
+            f"{missing} is missing; a prediction needs a family, a device and a dtype{known}", field=missing
+        )
     family, sizes_and_settings = named_family(family, sizes_and_settings)
     spec = KernelSpec.of(family, dtype, **sizes_and_settings)
     predictor = load(model)

@@ -127,6 +127,9 @@ def estimate_model(
         kernelcast.SpecError: the configuration, the plan or an argument cannot be used; the message says
             what is possible.
     """
+    if not isinstance(device, str):
+        raise SpecError(f"device is the name of one, such as 'h100-sxm', got {device!r}", field="device")
+    check_numbers({"batch": batch, "prefill": prefill, "train": train, "context": context, "source": source})
     facts = facts_of(name_or_config).with_source(source)
     if encode:
         facts = facts.encoder_alone()

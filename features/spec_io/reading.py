@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..device import Catalogue
+from ..dtypes import DTYPES
 from ..errors import NAME, SpecError, listed
 from ..kernel import KernelFamily, KernelSpec, get_family
 
@@ -106,7 +107,8 @@ def read_bare_spec(
             )
     for name in needed:
         if name not in item:
-            raise SpecError(f"{name} is missing; a spec needs {listed(needed)}", field=name)
+            known = f"; dtype is one of {listed(DTYPES)}" if name == "dtype" else ""
+            raise SpecError(f"{name} is missing; a spec needs {listed(needed)}{known}", field=name)
     family = get_family(_text(item, "family"))
     dtype = _text(item, "dtype")
     sizes = _whole_numbers(item["sizes"], "sizes", family, family.dim_names)

@@ -83,6 +83,22 @@ def test_sizes_that_are_none_are_refused(sizes: object, message: str):
         kernelcast.llm_fleet(LLAMA, ["h100-sxm"], gpus=1, rate=1.0, sizes=sizes)
 
 
+@pytest.mark.parametrize(
+    ("device", "settings", "message"),
+    [
+        (["h100-sxm"], {"prefill": 16}, "device is the name of one"),
+        ("h100-sxm", {"prefill": "16"}, "prefill must be a number, got '16'"),
+        ("h100-sxm", {"decode": True, "context": "16"}, "context must be a number"),
+        ("h100-sxm", {"prefill": 16, "batch": True}, "batch must be a number"),
+    ],
+)
+def test_steps_that_are_none_are_refused_by_the_names_that_were_given(
+    device: object, settings: dict[str, object], message: str
+):
+    with pytest.raises(kernelcast.SpecError, match=message):
+        kernelcast.estimate_model(LLAMA, device, **settings)
+
+
 def test_a_model_that_guesses_is_given_like_the_model():
     question = {"gpus": 1, "input_tokens": 128, "output_tokens": 16, "concurrency": 4, "engines": ["vllm"]}
     guesses = {"speculate": 3, "acceptance": 0.7, "draft": "meta-llama/Llama-3.2-1B"}
