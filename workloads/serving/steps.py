@@ -35,8 +35,8 @@ WAITING_SHARE = 0.26
 SUSTAINED = 1.2
 """Power of kernels that follow each other for minutes in an engine, over that in long loops. Both numbers are fitted to 344
 powers of services on A100 and H100 (171 of LLM-Inference-Bench and Splitwise, 173 of ML.ENERGY 2.0 as joules a token by tokens
-a second), each source weighing the same; fits without a source give the same, and err by 8.7 / 6.4 % (mean / median) on what
-was left out."""
+a second), each source weighing the same; fits without a source gave the same, and erred by 8.7 / 6.4 % (mean / median) on what
+was left out, with the kernels of an earlier model. With those of today 1.1 would err less on ML.ENERGY, more on Splitwise."""
 
 
 @dataclass(frozen=True, slots=True)
