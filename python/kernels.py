@@ -115,9 +115,7 @@ def predict(
     if device is None or dtype is None:
         check_fields({"family": named_family(family, sizes_and_settings)[0], **sizes_and_settings})
         missing, known = ("device", "") if device is None else ("dtype", f"; dtype is one of {listed(DTYPES)}")
-        raise SpecError(
-            f"{missing} is missing; a prediction needs a family, a device and a dtype{known}", field=missing
-        )
+        raise SpecError(f"{missing} is missing; a kernel needs a family, a device and a dtype{known}", field=missing)
     family, sizes_and_settings = named_family(family, sizes_and_settings)
     spec = KernelSpec.of(family, dtype, **sizes_and_settings)
     predictor = load(model)

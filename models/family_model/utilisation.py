@@ -117,13 +117,13 @@ class UtilisationModel:
     @classmethod
     def of_family(cls, groups: Mapping[tuple[str, str], PowerRows], family: str) -> UtilisationModel | None:
         """The model of one family's rows, beside which those of all others weigh an eighth; None where it has too few."""
-        own, others = (
+        mine, others = (
             _joined([rows for (name, _), rows in groups.items() if (name == family) is is_own])
             for is_own in (True, False)
         )
-        if own is None or len(own.share) < _LEAST_OWN:
+        if mine is None or len(mine.share) < _LEAST_OWN:
             return None
-        return cls(*_fit([own] * _OWN_WEIGHT + ([] if others is None else [others])).tolist())
+        return cls(*_fit([mine] * _OWN_WEIGHT + ([] if others is None else [others])).tolist())
 
     def to_json(self) -> dict[str, float]:
         """Plain data for the manifest."""

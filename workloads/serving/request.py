@@ -393,7 +393,7 @@ def serving_request(
 
 def _check_read(loads: Set[str], rounds: float | None, requests: int | None) -> None:
     """That settings go together, each of which the load reads."""
-    told = loads | {name for name, value in (("rounds", rounds), ("requests", requests)) if value is not None}
+    present = loads | {name for name, value in (("rounds", rounds), ("requests", requests)) if value is not None}
     for name, other in (("rounds", "batch"), ("rounds", "rate"), ("rounds", "requests"), ("requests", "batch")):
-        if {name, other} <= told:
+        if {name, other} <= present:
             raise SpecError(f"{name} cannot go with {other}; leave out one or the other", field=name)

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kernelcast.features.device import Catalogue, catalogue
-from kernelcast.models.family_model.artifact import Artifact, load_family, read_manifest, save_artifact, with_power_of
+from kernelcast.models.family_model.artifact import (
+    Artifact,
+    load_family,
+    read_manifest,
+    save_artifact,
+    shipped_model_dir,
+    with_power_of,
+)
 from kernelcast.models.family_model.artifact_files import ArtifactError
 from kernelcast.models.family_model.utilisation import PowerRows, UtilisationModel
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
@@ -191,3 +198,15 @@ def unlimited() -> Catalogue:
         replace(device, facts={name: fact for name, fact in device.facts.items() if name != "tdp_w"})
         for device in known
     ))  # fmt: skip
+
+
+def test_what_few_rows_of_power_teach_is_left_to_how_busy_a_board_is() -> None:
+    manifest = read_manifest(shipped_model_dir())
+    rope, copy = (load_family(shipped_model_dir(), manifest, name) for name in ("rope", "copy"))
+    assert rope.utilisation is not None
+    assert rope.steady is not None
+    assert rope.targets["power"].members == ()
+    assert set(rope.measured) == {"latency"}
+    read = {graph for graph, *_ in rope.targets["latency"].members} | {rope.targets["latency"].scale_graph}
+    assert read | {rope.free} - {None} == set(range(len(rope.graphs)))
+    assert copy.targets["power"].members

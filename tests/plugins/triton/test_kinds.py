@@ -46,7 +46,7 @@ def shipped(kind):
 
 
 @pytest.fixture(
-    scope="module", params=[(triton_gemm, 1241, 0.83), (triton_attention, 469, 0.97)], ids=["gemm", "attention"]
+    scope="module", params=[(triton_gemm, 1241, 0.83), (triton_attention, 543, 0.97)], ids=["gemm", "attention"]
 )
 def measured(request):
     module, n, share = request.param
