@@ -162,6 +162,7 @@ async function start() {
   page.catalogue = await loadCatalogue();
   checkAddress();
   show();
+  tabFromTheTop();
   window.addEventListener("popstate", () => {
     state.load(window.location.hash);
     checkAddress();
@@ -173,6 +174,14 @@ async function start() {
       byId("model").textContent = `Which model answers is not known: ${error.message}`;
     });
   }, MODEL_AFTER_MS);
+}
+
+/** Tab begins with the first link, where nothing has the focus yet: browsers begin where a script last changed the page. */
+function tabFromTheTop() {
+  if (document.activeElement !== document.body) return;
+  document.body.tabIndex = -1;
+  document.body.focus({ preventScroll: true });
+  document.body.removeAttribute("tabindex");
 }
 
 function failed(error) {
