@@ -270,8 +270,8 @@ def with_utilisation(
 
 _LEAST_LEARNED = 25
 """Rows with power from which on a family's is learned where its own rows also say it by how busy a board is. Of 20 to 22 the
-latter errs by 5 to 6 % on what was left out (causal convolutions, cross entropy, rotary positions), what is learned by 13.5; of
-25 (embeddings) by 40 and 21."""
+latter errs by 5 to 6 % on what was left out (causal convolutions, cross entropy, rotary positions), what is learned by 13.5 to
+18.5; of 25 (embeddings) by 40 and 21."""
 
 
 def _latency_alone(family: FamilyModel) -> FamilyModel:

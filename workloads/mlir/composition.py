@@ -130,28 +130,28 @@ def compose_program(kernels: Predictor, program: Program, on: Hardware, *, cover
 
 def learned(program: Program, on: Hardware, answer: ProgramAnswer) -> ProgramCost:
     """A program's cost from what was learned on whole programs, spread over its kernels."""
-    value, products_s = answer.latency_s.value, 0.0
-    costs = []
-    breakdown = dict.fromkeys(BOUNDS, 0.0)
-    for group, seconds in zip(program.groups, answer.group_s.tolist(), strict=True):
-        bounds = on.bounds_s(group.flops, group.bytes_in + group.bytes_out, group.dtype, group.kind)
-        bound = max(bounds, key=lambda name: bounds[name])
-        breakdown[bound] += bounds[bound] * group.runs
-        products_s += bounds["compute"] * group.runs if group.spec and group.spec.family == "gemm" else 0.0
+    bounds = [on.bounds_s(each.flops, each.bytes_in + each.bytes_out, each.dtype, each.kind) for each in program.groups]
+    products_s = sum(
+        least_s["compute"] * each.runs
+        for least_s, each in zip(bounds, program.groups, strict=True) if each.spec and each.spec.family == "gemm"
+    )  # fmt: skip
+    # A compiler that fuses further than was taken here beats the sum of its kernels' bounds, not its products' arithmetic.
+    answered = answer.latency_s
+    latency_s = Interval(*(max(end, products_s) for end in (answered.value, answered.lower, answered.upper)))
+    value, costs, breakdown = latency_s.value, [], dict.fromkeys(BOUNDS, 0.0)
+    longer = value / answered.value if answered.value else 1.0
+    for group, least_s, seconds in zip(program.groups, bounds, (longer * answer.group_s).tolist(), strict=True):
+        bound = max(least_s, key=lambda name: least_s[name])
+        breakdown[bound] += least_s[bound] * group.runs
         costs.append(_cost(program, group, on, seconds, None, seconds / value if value else 0.0, bound))
     bound_s = sum(breakdown.values())
-    unknown = program.not_understood or program.unread_share > 0
-    notes = [*([answer.why] if answer.why else []), *_text_notes(program)]
-    # A compiler that fuses further than was taken here beats the sum of its kernels' bounds, not its products' arithmetic.
-    latency_s = Interval(*(max(end, products_s) for end in (value, answer.latency_s.lower, answer.latency_s.upper)))
     possible = min(1.0, (latency_s.lower - products_s) / (bound_s - products_s)) if bound_s > products_s else 1.0
     least = {name: seconds * possible for name, seconds in breakdown.items()}
     least["compute"] += products_s * (1.0 - possible)
-    widening = _unknown_widening(program)
     return ProgramCost(
-        latency_s=_stretched(latency_s, widening),
-        in_domain=answer.excess <= 0 and not unknown,
-        notes=tuple(notes),
+        latency_s=_stretched(latency_s, _unknown_widening(program)),
+        in_domain=answer.excess <= 0 and not program.not_understood and program.unread_share == 0,
+        notes=(*([answer.why] if answer.why else []), *_text_notes(program)),
         bound_s=sum(least.values()),
         breakdown=least,
         groups=tuple(costs),

@@ -123,6 +123,7 @@ def test_no_answer_has_products_faster_than_the_cores(predictor: ModulePredictor
     assert least_s <= 1.01 * result.bound_s
     assert result.bound_s <= result.latency_s.lower
     assert sum(result.breakdown.values()) == pytest.approx(result.bound_s)
+    assert sum(group.time_share for group in result.groups) <= 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("compiler", ["iree", "xla"])
