@@ -372,7 +372,9 @@ def extrapolate(
     base = np.exp(inner_base)
     (upper, lower), (w0, w1), w = (logs[:n], logs[n:]), (base[:n], base[n:]), np.exp(log_base[rows])
     steps = np.where(w0 > w1, (w - w0) / np.where(w0 > w1, w0 - w1, 1.0), 0.0)
+    # Two launches that differ by noise have a slope too: time grows no faster than what it costs on paper.
     line = np.exp(upper) + np.maximum(np.exp(upper) - np.exp(lower), 0.0) * steps
+    line = np.minimum(line, np.exp(upper) * np.where(w0 > 0.0, w / np.where(w0 > 0.0, w0, 1.0), 1.0))
     doublings = log2_excess({name: column[rows] for name, column in cases.sizes.items()},
                             limits[:, rows] if limits.shape[1] > 1 else limits)  # fmt: skip
     weight = _LINE_WEIGHT * np.minimum(doublings / _FADE_DOUBLINGS, 1.0)

@@ -123,6 +123,21 @@ class RecordColumns:
         limit_w, memory_b, learned, log_call, log_column, stream, least, most = table[:8]
         return cls(limit_w, memory_b, learned, log_call, log_column, stream, least, most, table[8:10], table[10:])
 
+    def reshaped(self, cases: Cases) -> Cases:
+        """Elementwise kernels with more rows or columns than any measured, as ones of as many elements inside what was.
+
+        Only the number of elements counts for them, and a vector of millions is no row that anybody measured.
+        """
+        if cases.family.name != "elementwise":
+            return cases
+        sizes, limits = dict(cases.sizes), dict(zip(cases.sizes, self.largest_sizes, strict=True))
+        for longer, other in (("cols", "rows"), ("rows", "cols")):
+            parts = np.ceil(np.maximum(sizes[longer] / limits[longer], 1.0))
+            fits = (parts > 1.0) & (sizes[other] * parts <= limits[other])
+            sizes[longer] = np.where(fits, np.ceil(sizes[longer] / parts), sizes[longer])
+            sizes[other] = np.where(fits, sizes[other] * parts, sizes[other])
+        return cases.resized(sizes)
+
     def log_floor_s(self, cases: Cases, work: Work) -> Floats:
         """Ln of the times below which no answer falls, beside the bounds on paper, shape `(n,)`."""
         log_rows = log_rows_s(cases, self.log_column_s, self.largest_sizes[-1])

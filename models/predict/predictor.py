@@ -25,12 +25,7 @@ from ..family_model.device_transfer import transfer
 from ..family_model.domain import alignment_excess, extrapolate, log2_excess
 from ..family_model.family_regressor import FamilyRegressor, Query
 from ..family_model.gaussian_process import Points
-from ..family_model.intervals import (
-    COVERAGE_RANGE,
-    SCORED,
-    TargetColumns,
-    check_coverage,
-)
+from ..family_model.intervals import COVERAGE_RANGE, SCORED, TargetColumns, check_coverage
 from ..family_model.utilisation import UtilisationModel
 from ..family_model.vector_products import bound_by_streams, unknown_vectors
 from .case_notes import Novelty, notes
@@ -120,8 +115,10 @@ class FamilyPredictor:
         """Predictions of cases of this family, see `Predictor.predict_cases`."""
         model, code = self.model, cases.categories.code
         records = [self.records[category] for category in cases.categories.distinct]
+        columns = RecordColumns.of(records, code)
+        cases = columns.reshaped(cases)
         query = self._learned.query(cases, [record.inputs for record in records], code)
-        columns, work = RecordColumns.of(records, code), query.features.work
+        work = query.features.work
         larger = log2_excess(cases.sizes, columns.largest_sizes)
         excess, tiles = model.domain.excess(query.features)
         unaligned = alignment_excess(query.features, columns.least_alignment, columns.most_alignment)
@@ -166,8 +163,9 @@ class FamilyPredictor:
             SpecError: unknown device, or a dtype it has no peak for.
         """
         records, code = [self.records[category] for category in cases.categories.distinct], cases.categories.code
-        query = self._learned.query(cases, [record.inputs for record in records], code)
         columns = RecordColumns.of(records, code)
+        cases = columns.reshaped(cases)
+        query = self._learned.query(cases, [record.inputs for record in records], code)
         unlike = log2_excess(cases.sizes, columns.largest_sizes), unknown_vectors(cases, columns.unknown_vectors)
         return self._estimate(query, records, columns, unlike, with_points=True)[0]
 

@@ -71,6 +71,20 @@ def test_a_straight_law_is_followed_and_the_model_s_own_answer_counts_a_quarter(
     np.testing.assert_array_equal(_continued(stuck, query, measured, wanted=False), stuck)
 
 
+def test_two_launches_that_differ_by_noise_are_no_slope() -> None:
+    measured, query = _softmax((1, 512)), _softmax((1, 1 << 20))
+    limits = _limits(query, largest_sizes(measured))
+
+    def noisy(cases: Cases, rows: Indices) -> tuple[Floats, Floats]:
+        # A call of a microsecond, the larger one by chance a tenth longer; on paper both cost a launch too.
+        _, log_base = _law(cases)
+        return np.log(np.where(cases.sizes["cols"] > 200, 1.1e-6, 1.0e-6)), np.log(1e-6 + np.exp(log_base))
+
+    log_base = np.log(1e-6 + np.exp(_law(query)[1]))
+    result = extrapolate(np.log(np.array([20e-6])), np.zeros(1), query, log_base, limits, noisy, np.array([True]))
+    assert np.exp(result[0]) < 1.1e-6**0.75 * 20e-6**0.25 * (np.exp(log_base[0]) / 1e-6) ** 0.75
+
+
 def test_sizes_are_those_of_the_device_and_variant() -> None:
     pairs = (("relu", 64), ("add", 4096))
     specs = [KernelSpec.of("elementwise", "fp32", variant=variant, rows=rows, cols=8) for variant, rows in pairs]

@@ -17,7 +17,7 @@ from kernelcast.features.device import Catalogue, Fact, catalogue
 from kernelcast.features.errors import SpecError
 from kernelcast.features.kernel import KernelSpec, get_family
 from kernelcast.models.evaluation.evaluation import evaluate
-from kernelcast.models.family_model.artifact import Artifact, save_artifact
+from kernelcast.models.family_model.artifact import Artifact, default_model_dir, save_artifact
 from kernelcast.models.predict.prediction import TARGETS, Prediction, Predictions
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.labelled_cases import LabelledCases, joined
@@ -157,6 +157,17 @@ def test_wider_and_told_outside_the_sizes_measured(predictor: ArtifactPredictor)
     assert not any(item.in_domain for item in far)
     assert all(any("is beyond the largest measured on" in note for note in item.notes) for item in far)
     assert widths[0] < widths[1] < widths[2] < widths[3]
+
+
+@pytest.mark.parametrize("device", ["nvidia-h200-sxm-141gb", "nvidia-h100-sxm-80gb"])
+@pytest.mark.parametrize("variant", ["add", "mulu", "relu"])
+def test_a_vector_of_millions_takes_what_as_many_elements_in_rows_take(device: str, variant: str) -> None:
+    shapes = ((1, 1 << 26), (1 << 13, 1 << 13), (1 << 20, 1 << 6))
+    specs = [KernelSpec.of("elementwise", "fp32", variant=variant, rows=rows, cols=cols) for rows, cols in shapes]
+    vector, square, narrow = load_predictor(default_model_dir()).predict(specs, [device] * 3)
+    for other in (vector, narrow):
+        assert other.latency_s.value == pytest.approx(square.latency_s.value, rel=0.2)
+        assert other.latency_s.upper < 2 * square.latency_s.upper
 
 
 def test_an_unknown_version_is_read_as_the_nearest_and_says_so(predictor: ArtifactPredictor, cases: Cases) -> None:
