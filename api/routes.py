@@ -23,10 +23,9 @@ from ..client.answers import (
     Sweep,
     WholeModelPredictions,
 )
-from ..client.device_answers import DevicePage
+from ..client.device_answers import DevicePage, Health, ServedModels
 from ..client.estimate_answers import BestCap, Colocation, Estimates, ShippedModels
 from ..client.llm_answers import ServiceFleet, ServicePlans, ServingPrediction, ServingPredictions
-from ..client.service_answers import Health, ServedModels
 from ..features.mlir.parse.parser_process import NativeReader
 from .browse import accuracy, catalogue, device_page, measurements, model_card, nights, state
 from .browse.measurements_wire import LikeAnswer, MeasuredSetsAnswer, MeasurementsAnswer, NearestAnswer

@@ -1,8 +1,8 @@
-"""What the service answers about one device: its facts, what its answers rest on, and what adapting to it would bring."""
+"""What the service says of one device (facts, what its answers rest on, what adapting to it would bring) and of itself."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -95,3 +95,25 @@ class DevicePage(Device, frozen=True):
         Meta(description="What the model's answers for the device rest on; null for a model that does not say"),
     ] = None
     ten_minutes: TenMinutes | None = None
+
+
+class ServedModel(msgspec.Struct, frozen=True):
+    """A model that answers requests."""
+
+    name: Annotated[str, Meta(description="Name of the artifact")]
+    path: Annotated[str | None, Meta(description="Directory it was loaded from")]
+    loaded_at: Annotated[str, Meta(description="UTC, ISO 8601")]
+    manifest: Annotated[dict[str, Any], Meta(description="The artifact's manifest without what only a machine reads")]
+    problem: Annotated[str | None, Meta(description="Why a newer artifact was not taken, null when there is none")]
+
+
+class ServedModels(msgspec.Struct, frozen=True):
+    """Loaded models."""
+
+    models: list[ServedModel]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """State of the service."""
+
+    status: str

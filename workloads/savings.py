@@ -23,6 +23,11 @@ HOST_CALL_S = {"gpu": Interval(22e-6, 9e-6, 30e-6), "cpu": Interval(1.5e-6, 0.75
 the lower end is a faster host's. CPU: modules and autograd, beyond the call itself that is
 in the kernel's time, fitted to nine programs of tiny tensors on a Xeon of 2.3 GHz."""
 
+IDLE_SHARE = Interval(0.17, 0.1, 0.26)
+"""What a GPU draws between the kernels of a program, as a share of its power limit: an H200, whose clocks stay up, 0.17
+(measured: 121 W, of steps that keep it busy for 4 % of the time). At rest data-centre GPUs draw 6 to 17 %
+(`models/family_model/intervals.py`), between the steps of a service 26 % (docs/decisions/008-whole-models.md)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Saving:

@@ -12,7 +12,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...client.service_answers import Health, ServedModel, ServedModels
+from ...client.device_answers import Health, ServedModel, ServedModels
 from ..middleware.access import ADMIN_FOLDER
 from ..model_source import PredictorSource, require_model
 from ..telemetry.metrics import CONTENT_TYPE, Metrics

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from kernelcast.api.page.openapi import document
 from kernelcast.api.routes import ROUTES, Route
-from kernelcast.client import answers, service_answers
+from kernelcast.client import answers, device_answers
 from kernelcast.features.device import catalogue
 
-MODULES = (answers.__name__, service_answers.__name__)
+MODULES = (answers.__name__, device_answers.__name__)
 ROWS = [route for route in ROUTES if route.answers and route.answers[0].__module__ in MODULES]
 
 

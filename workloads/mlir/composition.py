@@ -215,7 +215,7 @@ def _analytic_cost(group: Group, on: Hardware, coverage: float, power: tuple[flo
     memory_s = moved / (float(on.rates_b_per_s[on.level(moved)]) * rough.of_bandwidth)
     value = max(compute_s, memory_s) + on.dispatch_s
     # The factors are given at one coverage; as of a normal law in logarithms they grow with it.
-    half = log(rough.factor) * _width(coverage)
+    half = log(rough.factor) * normal_width(coverage)
     latency = Interval(value, max(value * exp(-half), min(max(bounds.values()), value)), value * exp(half))
     watts = joules = None
     if power is not None:
@@ -227,7 +227,7 @@ def _analytic_cost(group: Group, on: Hardware, coverage: float, power: tuple[flo
     )  # fmt: skip
 
 
-def _width(coverage: float) -> float:
+def normal_width(coverage: float) -> float:
     """Half-width of a normal interval of `coverage` over that of one of `_STANDARD_COVERAGE`."""
     return NormalDist().inv_cdf((1.0 + coverage) / 2.0) / NormalDist().inv_cdf((1.0 + _STANDARD_COVERAGE) / 2.0)
 
@@ -390,7 +390,7 @@ def _text_notes(program: Program) -> list[str]:
 
 def _nothing_runs(on: Hardware, program: Program, coverage: float) -> ProgramCost:
     """A program without a kernel: a call, and nothing in it."""
-    wide = 5.0 ** _width(coverage)
+    wide = 5.0 ** normal_width(coverage)
     value = on.dispatch_s
     latency = Interval(value, min(max(value / wide, on.launch_s), value), value * wide)
     note = "nothing in the program computes or moves anything; only a call is left"

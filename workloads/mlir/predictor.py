@@ -24,6 +24,7 @@ from ...models.pretrained import MLIR_PROGRAMS
 from .composition import compose_program, learned
 from .learned.program_model import ProgramEngine, load_models
 from .prediction import ModulePrediction, ProgramCost
+from .xla_gpu import as_xla_runs, called
 
 COMPILERS = ("iree", "xla")
 """Compilers that can be asked for; empty: the one the device's programs were measured with, or kernels as libraries
@@ -102,9 +103,18 @@ class ModulePredictor:
         engine = self._engine_for(on.device) if program.groups else None
         setting, setting_notes = _setting(engine, program, on, compiler, threads) if program.groups else (None, ())
         if engine is None or setting is None:
-            composed = compose_program(self._kernels, program, on, coverage=coverage)
-            return assembled(program, on, composed, compiler=compiler, method=COMPOSITION,
-                             notes=(*setting_notes, *composed.notes), coverage=coverage)  # fmt: skip
+            by_xla = (
+                not on.is_cpu and bool(program.groups) and (compiler or _main_dialect(program)) in ("xla", "stablehlo")
+            )
+            if not by_xla:
+                composed = compose_program(self._kernels, program, on, coverage=coverage)
+                return assembled(program, on, composed, compiler=compiler, method=COMPOSITION,
+                                 notes=(*setting_notes, *composed.notes), coverage=coverage)  # fmt: skip
+            run = as_xla_runs(program, on)
+            composed = called(compose_program(self._kernels, run, on, coverage=coverage), run, on, coverage)
+            chosen = () if compiler else ("no compiler given: xla, which runs stablehlo mostly",)
+            return assembled(run, on, composed, compiler="xla", method=COMPOSITION,
+                             notes=(*setting_notes, *chosen, *composed.notes), coverage=coverage)  # fmt: skip
         on = hardware(on.device, setting[1])
         elsewhere = engine.model.device != on.device.name
         answer = engine.answer(extract(program, on.device), setting, coverage, elsewhere=elsewhere)
@@ -144,7 +154,7 @@ def _setting(
     device = on.device.name
     if engine is None:
         note = f"no program was measured on {device}; its kernels are added up"
-        return None, (f"{note}, as libraries run them" if compiler else note,)
+        return None, (f"{note}, as libraries run them" if compiler == "iree" else note,)
     model, dialect = engine.model, _main_dialect(program)
     elsewhere = model.device != device
     away = (f"no program was measured on {device}",) if elsewhere else ()

@@ -13,6 +13,7 @@ from ...features.kernel import KernelSpec
 from ...models.predict.power_cap import in_steady_state, rows_under
 from ...models.predict.power_law import PowerSetting
 from ...models.predict.prediction import Interval, Prediction, Predictor
+from ..savings import IDLE_SHARE
 from ..serving.engine.collectives import most_ranks
 from ..streamed_weights import cpu_stream, streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
@@ -21,11 +22,6 @@ from .kernels.kernel_use import BETWEEN_MACHINES, LINK, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
 from .shares import Leaf, Priced, Share, Shares
-
-IDLE_SHARE = Interval(0.17, 0.1, 0.26)
-"""What a GPU draws between the kernels of a program, as a share of its power limit: an H200, whose clocks stay up, 0.17
-(measured: 121 W, of steps that keep it busy for 4 % of the time). At rest data-centre GPUs draw 6 to 17 %
-(`models/family_model/intervals.py`), between the steps of a service 26 % (docs/decisions/008-whole-models.md)."""
 
 _FAR_WIDER = 1.5
 """How many times wider, in logarithms, a kernel's interval is than that of what stands in for it, for that to answer."""

@@ -49,14 +49,22 @@ def _dot_general(site: Site) -> Cost:
     rows = [axis for axis in range(len(lhs)) if axis not in contracted[0] and axis not in batched[0]]
     columns = [axis for axis in range(len(rhs)) if axis not in contracted[1] and axis not in batched[1]]
     loops = (size(lhs, batched[0]), size(lhs, rows), size(rhs, columns), size(lhs, contracted[0]))
-    return costs.contraction(
+    return _with_precision(site, costs.contraction(
         site,
         loops,
         site.operands[:2],
         site.results,
         lhs_transposed=bool(rows and contracted[0] and min(contracted[0]) < max(rows)),
         rhs_transposed=bool(columns and contracted[1] and max(contracted[1]) > min(columns)),
-    )
+    ))  # fmt: skip
+
+
+_PRECISE = re.compile(r"precision[^\]]*\bHIGH")
+
+
+def _with_precision(site: Site, cost: Cost) -> Cost:
+    """The cost of a product that notes where its operands are not to be rounded to shorter formats."""
+    return cost._replace(detail={**cost.detail, "precise": True}) if _PRECISE.search(site.text) else cost
 
 
 _LAYOUT = re.compile(r"\[([\w, ]+)\]\s*x\s*\[([\w, ]+)\]\s*->\s*\[([\w, ]+)\]")
@@ -79,7 +87,9 @@ def _convolution(site: Site) -> Cost:
         stride=max(site.ints("window_strides", "stride") or (1,)), padding=max(padding), groups=groups,
         dilation=max(site.ints("rhs_dilation", "rhs_dilate") or (1,)),
     )  # fmt: skip
-    return costs.convolution(site, site.operands[:2], site.results[0], sizes, transposed=max(dilated) > 1)
+    return _with_precision(
+        site, costs.convolution(site, site.operands[:2], site.results[0], sizes, transposed=max(dilated) > 1)
+    )
 
 
 def _reduce(site: Site) -> Cost:
