@@ -25,6 +25,7 @@ from kernelcast.features.kernel import KernelSpec, get_family
 from kernelcast.models.predict.neighbours import (
     StreamLaw,
     beside_each_other,
+    filled_share,
     launches_of,
     law,
     memory_want,
@@ -50,7 +51,8 @@ class Sides:
 
     Attributes:
         kind: That of the device.
-        own: Footprint in bytes, bytes and FLOP per second of the kernel alone, its n, its seconds and launches, shape `(6, n)`.
+        own: Footprint in bytes, bytes and FLOP per second of the kernel alone, its n, its seconds and launches, and the share
+            of a GPU that it fills, shape `(7, n)`.
         other: The same of its neighbour.
         log: Ln of the slowdown.
         error: Its standard error.
@@ -138,8 +140,8 @@ def sides(rows: Sequence[PairRow], alone: Mapping[KernelSpec, Alone] | None = No
         table.append([*b, *a, np.log(row.b_slowdown), row.b_error, index, j, i])
     columns = np.array(table, dtype=np.float64).T
     return Sides(
-        catalogue().get(rows[0].device).kind, columns[:6], columns[6:12], columns[12], columns[13],
-        columns[14].astype(int), columns[15:].astype(int),
+        catalogue().get(rows[0].device).kind, columns[:7], columns[7:14], columns[14], columns[15],
+        columns[16].astype(int), columns[17:].astype(int),
     )  # fmt: skip
 
 
@@ -148,7 +150,8 @@ def _cost(spec: KernelSpec, seconds: float | None, launches: float, device: str)
     paper = work(Cases.from_specs([spec], [device]), catalogue())
     footprint_b, rate = float(paper.footprint_b[0]), float(paper.bytes[0]) / seconds
     want = memory_want(footprint_b, rate, catalogue().get(device))
-    return footprint_b, rate, float(paper.flops[0]) / seconds, float(want), seconds, launches
+    share = filled_share(spec, catalogue().get(device)) if catalogue().get(device).kind == "gpu" else 1.0
+    return footprint_b, rate, float(paper.flops[0]) / seconds, float(want), seconds, launches, share
 
 
 Form = Callable[[Floats, Sides], Floats]
@@ -183,10 +186,10 @@ def _in_turn(p: Floats, s: Sides) -> Floats:
     return np.log1p((_turn(s.other) / _turn(s.own)) ** p[0])
 
 
-def _streams(p: Floats, s: Sides, *, of_call: bool = True) -> Floats:
+def _streams(p: Floats, s: Sides, *, of_call: bool = True, with_share: bool = True) -> Floats:
     numbers = StreamLaw("", "", 0, 0, 0, passed=np.exp(p[0]), idle_s=np.exp(p[1]) * 1e-6)
     if of_call:
-        return numbers.log_slowdown(*s.own[4:], *s.other[4:])
+        return numbers.log_slowdown(*s.own[4:6], *s.other[4 : 7 if with_share else 6])
     # Launches as long as those of the call, and one of them a call.
     return numbers.log_slowdown(_turn(s.own), 1, _turn(s.other), 1)
 
@@ -198,9 +201,11 @@ GPU_FORMS = _NONE | {
     "1 + (D / d)^p": ([0.5], _in_turn),
     "p, no i": ([-2.0], lambda p, s: _streams(np.array([p[0], -9.0]), s)),
     "p, i, no K": ([-2.0, 1.0], lambda p, s: _streams(p, s, of_call=False)),
+    "p, i, no f": ([-2.0, 1.0], lambda p, s: _streams(p, s, with_share=False)),
     "p, i": ([-2.0, 1.0], _streams),
 }  # fmt: skip
-"""t and d are seconds of a call and of a launch, p and i (ln, µs) the numbers of `StreamLaw`; capitals are the neighbour's."""
+"""t and d are seconds of a call and of a launch, f the share of the device that a neighbour fills, p and i (ln, µs) the numbers
+of `StreamLaw`; capitals are the neighbour's."""
 FORMS = {"cpu": CPU_FORMS, "gpu": GPU_FORMS}
 
 
@@ -277,7 +282,7 @@ def shipped_log(known: Sides) -> Floats:
     """Ln of slowdowns by the law as it ships."""
     if known.kind == "cpu":
         return np.asarray(law().log_slowdown(known.own[3], known.other[3]))
-    return np.asarray(stream_law().log_slowdown(*known.own[4:], *known.other[4:]))
+    return np.asarray(stream_law().log_slowdown(*known.own[4:6], *known.other[4:]))
 
 
 def score(log: Floats, known: Sides) -> str:

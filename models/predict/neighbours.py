@@ -16,7 +16,8 @@ launches of d = t / k. While the longer launch runs, n of the shorter get on the
 
 with capitals for the kernel of the longer launches: one after it, and others where its last blocks leave room. Of each launch i
 seconds leave the device to others, so that D and d are taken longer by i than they are. The call of the shorter launches takes
-1 + (D - i) / (n d) times as long as alone, the other 1 + n (d - i) / D times.
+1 + (D - i) / (n d) times as long as alone, the other 1 + n (d - i) / D times. A neighbour whose blocks fill a share f of the
+device leaves the rest of it all the time, so that no kernel takes more than 1 / (1 - f) times as long beside it.
 The numbers p and i are fitted to pairs that were measured on one GPU. Of more kernels there are bounds only.
 """
 
@@ -91,14 +92,19 @@ class StreamLaw(MeasuredLaw):
     passed: float
     idle_s: float
 
-    def log_slowdown(self, own_s: Any, launches: Any, other_s: Any, other_launches: Any) -> Any:
-        """Ln of how many times as long a kernel takes, by seconds alone and launches of it and of its neighbour."""
+    def log_slowdown(self, own_s: Any, launches: Any, other_s: Any, other_launches: Any, other_share: Any = 1.0) -> Any:
+        """Ln of how many times as long a kernel takes, by seconds alone and launches of it and of its neighbour.
+
+        `other_share` is that of the device which the neighbour fills (`filled_share`).
+        """
         neighbour_s = np.divide(other_s, other_launches) + self.idle_s
         ratio = neighbour_s / (np.divide(own_s, launches) + self.idle_s)
         of_longer = np.where(ratio > 1, other_launches, launches)
         during = 1 + self.passed * (np.maximum(ratio, 1 / ratio) - 1) / of_longer
         wait = np.where(ratio > 1, ratio / during, ratio * during)
-        return np.log1p(wait * (1 - self.idle_s / neighbour_s))
+        with np.errstate(divide="ignore"):
+            most = -np.log1p(-np.asarray(other_share, dtype=np.float64))
+        return np.minimum(np.log1p(wait * (1 - self.idle_s / neighbour_s)), most)
 
 
 def _attention_launches(spec: KernelSpec) -> float:
@@ -134,6 +140,39 @@ def launches_of(spec: KernelSpec) -> float:
         return _GROUPED if spec.family == "moe" else 1
     count = _EAGER.get(spec.family)
     return count(spec) if count else 1
+
+
+def _attention_units(spec: KernelSpec) -> float:
+    if spec.dtype != "fp32":
+        return float(spec["batch"] * spec["heads"] * math.ceil(spec["q_len"] / 128))
+    # Heads that share keys are computed step by step, in products that fill the device.
+    return (
+        math.inf
+        if spec["heads"] != spec["kv_heads"]
+        else spec["batch"] * spec["heads"] * math.ceil(spec["q_len"] / 64) / 6
+    )
+
+
+def _convolution_units(spec: KernelSpec) -> float:
+    sides = ((spec[name] + 2 * spec["padding"] - spec["kernel"]) // spec["stride"] + 1 for name in ("height", "width"))
+    return math.ceil(spec["batch"] * math.prod(sides) / 128) * math.ceil(spec["out_channels"] / 128) / 4
+
+
+_UNITS: Mapping[str, Callable[[KernelSpec], float]] = MappingProxyType(
+    {
+        "attention": _attention_units,
+        "conv2d": _convolution_units,
+        "gemm": lambda spec: spec["batch"] * math.ceil(spec["m"] / 64) * math.ceil(spec["n"] / 64),
+    }
+)
+"""Multiprocessors that the blocks of a launch fill: of usual tiles, as many to a multiprocessor as errs least on the pairs of
+the H200. The others' blocks are many, or not known."""
+
+
+def filled_share(spec: KernelSpec, device: Device) -> float:
+    """Share of a GPU that a launch of a kernel fills; 1 where it is not known to leave room."""
+    units = _UNITS.get(spec.family)
+    return 1.0 if units is None else min(units(spec) / device.required("compute_units"), 1.0)
 
 
 def memory_want(footprint_b: Any, b_per_s: Any, device: Device) -> Any:
@@ -297,7 +336,8 @@ def _on_streams(
     numbers = stream_law()
     seconds = np.array([item.latency_s.value for item in alone])
     launches = np.array([launches_of(spec) for spec in specs])
-    logs = numbers.log_slowdown(seconds, launches, seconds[::-1], launches[::-1])
+    shares = np.array([filled_share(spec, device) for spec in specs])
+    logs = numbers.log_slowdown(seconds, launches, seconds[::-1], launches[::-1], shares[::-1])
     below, above = np.log([[item.latency_s.value / item.latency_s.lower, item.latency_s.upper / item.latency_s.value]
                            for item in alone]).T  # fmt: skip
     # A slowdown of s follows the ratio of both times with the exponent 1 - 1 / s.

@@ -115,7 +115,7 @@ class FamilyPredictor:
         """Predictions of cases of this family, see `Predictor.predict_cases`."""
         model, code = self.model, cases.categories.code
         records = [self.records[category] for category in cases.categories.distinct]
-        columns = RecordColumns.of(records, code)
+        columns, before = RecordColumns.of(records, code), cases
         cases = columns.reshaped(cases)
         query = self._learned.query(cases, [record.inputs for record in records], code)
         work = query.features.work
@@ -129,6 +129,7 @@ class FamilyPredictor:
             excess = np.where(columns.learned > 0, excess, 0.0)
         adapted = any(record.adaptations for record in records)
         estimates, scales = self._estimate(query, records, columns, (larger, vectors), with_points=adapted)
+        scales[:1] = [scale + columns.reshaped_error(before, cases) for scale in scales[:1]]
         deviation = self._correct(estimates, records, code) if adapted else None
         inputs = [*estimates.logs.values(), *scales, work.lower_bound_s, excess, estimates.near_duplicate]
         inputs += [] if model.utilisation is None else [work.bounds_s["compute"], work.dram_all_s]

@@ -14,6 +14,7 @@ from kernelcast.models.predict.neighbours import (
     Colocation,
     beside_each_other,
     check_fit,
+    filled_share,
     launches_of,
     law,
     memory_want,
@@ -107,6 +108,21 @@ def test_streams_take_turns_launch_by_launch() -> None:
     assert numbers.log_slowdown(1e-3, 100, 1e-3, 1) > numbers.log_slowdown(1e-3, 1, 1e-3, 1) + 1
     # It may wait for the last blocks of a long launch alone.
     assert np.exp(numbers.log_slowdown(1e-5, 1, 1.0, 1)) < 2 + 1 / numbers.passed
+
+
+def test_a_neighbour_of_few_blocks_leaves_the_rest_of_the_device_free() -> None:
+    device = catalogue().get(H200)
+    few = KernelSpec.of("attention", "fp32", batch=3, heads=7, kv_heads=7, q_len=1, kv_len=15472, head_dim=192)
+    many = KernelSpec.of("gemm", "bf16", m=8192, n=8192, k=8192)
+    assert filled_share(few, device) < 0.2
+    assert filled_share(many, device) == filled_share(COPY, device) == 1.0
+    numbers = stream_law()
+    room = np.exp(numbers.log_slowdown(1e-5, 1, 2e-3, 1, filled_share(few, device)))
+    # Measured 1.02 to 1.29 on an H100.
+    assert 1 < room < 1.3
+    assert np.exp(numbers.log_slowdown(1e-5, 1, 2e-3, 1)) > 10
+    (beside_few, _), (beside_many, _) = (beside(H200, COPY, other).kernels for other in (few, many))
+    assert beside_few.slowdown.value < 1.3 < beside_many.slowdown.value  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
