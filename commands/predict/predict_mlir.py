@@ -211,7 +211,7 @@ def _known_as(group: GroupCost) -> str:
     if not group.understood:
         return "not understood: a guess"
     if not group.spec:
-        return "no family: on paper"
+        return "" if group.kind == "control" else "no family: on paper"
     return f"{_LIKE}{safe(group.spec)}" if group.stand_in else safe(group.spec)
 
 

@@ -27,8 +27,8 @@ from .prediction import ModulePrediction, ProgramCost
 from .xla_gpu import as_xla_runs, called
 
 COMPILERS = ("iree", "xla")
-"""Compilers that can be asked for; empty: the one the device's programs were measured with, or kernels as libraries
-run them."""
+"""Compilers that can be asked for; empty: the one the device's programs were measured with, XLA for StableHLO on a GPU, or
+kernels as libraries run them."""
 
 COMPOSITION = "composition"
 """Method of an answer that is the sum of kernel predictions."""

@@ -133,7 +133,7 @@ def called(cost: ProgramCost, program: Program, on: Hardware, coverage: float) -
 def _waiting(gap_s: float, energy_j: float | None, share: float) -> GroupCost:
     """The part of a call in which the GPU waits for the host."""
     return GroupCost(
-        title="waiting for the host", kind="control", ops=(), lines=(), runs=1.0, latency_s=gap_s, energy_j=energy_j,
-        time_share=share, flops=0.0, bytes=0.0, bound="launch", spec="", stand_in="", understood=True, op_shares=(),
+        title="waiting for the host", kind="control", ops=("execute",), lines=(), runs=1.0, latency_s=gap_s, energy_j=energy_j,
+        time_share=share, flops=0.0, bytes=0.0, bound="launch", spec="", stand_in="", understood=True, op_shares=(1.0,),
         line_shares=(),
     )  # fmt: skip
