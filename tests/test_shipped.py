@@ -83,7 +83,7 @@ def test_the_model_is_small_and_trained_on_these_tables() -> None:
         assert hashlib.sha256(content).hexdigest() == item["sha256"], item["name"]
 
 
-SPARSE = {"latent_attention": 0.79, "causal_conv1d": 0.90}
+SPARSE = {"latent_attention": 0.79, "causal_conv1d": 0.88}
 """Families of few own rows beside thousands of public ones, of which some are far from all others."""
 
 

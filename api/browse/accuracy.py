@@ -141,7 +141,7 @@ def _number(metric: Any, name: str) -> float | None:
 ACCURACY_FILE = "accuracy.json.gz"
 """Name of the file in a model's directory."""
 
-PARITY_POINTS = 150
+PARITY_POINTS = 100
 """Most points of one family and target; a page draws that many well, and more only print over each other."""
 
 _MOST_B = 4 << 20

@@ -116,10 +116,8 @@ class FamilyPredictor:
         model, code = self.model, cases.categories.code
         records = [self.records[category] for category in cases.categories.distinct]
         columns, before = RecordColumns.of(records, code), cases
-        cases = columns.reshaped(cases)
-        query = self._learned.query(cases, [record.inputs for record in records], code)
-        work = query.features.work
-        larger = log2_excess(cases.sizes, columns.largest_sizes)
+        query = self._learned.query(cases := columns.reshaped(cases), [record.inputs for record in records], code)
+        larger, work = log2_excess(cases.sizes, columns.largest_sizes), query.features.work
         excess, tiles = model.domain.excess(query.features)
         unaligned = alignment_excess(query.features, columns.least_alignment, columns.most_alignment)
         excess, learned = np.maximum(excess, larger) + unaligned, all(record.support.is_learned for record in records)
@@ -138,8 +136,7 @@ class FamilyPredictor:
         rows, _ = self._answers[deviation is not None].run(np.stack(inputs), numbers, code)
         targets = [TargetColumns(*rows[i : i + 3]) for i in range(0, len(rows), 3)]
         targets += [TargetColumns(*np.full((3, len(code)), np.nan))] * (3 - len(targets))
-        too_large = work.footprint_b > columns.memory_b
-        by_case = [records[i] for i in code.tolist()]
+        too_large, by_case = work.footprint_b > columns.memory_b, [records[i] for i in code.tolist()]
         every = (
             [record.notes for record in by_case] if not (too_large.any() or excess.any())
             else notes(model, cases, query.features, Novelty(excess, tiles, too_large), by_case)
@@ -165,8 +162,7 @@ class FamilyPredictor:
         """
         records, code = [self.records[category] for category in cases.categories.distinct], cases.categories.code
         columns = RecordColumns.of(records, code)
-        cases = columns.reshaped(cases)
-        query = self._learned.query(cases, [record.inputs for record in records], code)
+        query = self._learned.query(cases := columns.reshaped(cases), [record.inputs for record in records], code)
         unlike = log2_excess(cases.sizes, columns.largest_sizes), unknown_vectors(cases, columns.unknown_vectors)
         return self._estimate(query, records, columns, unlike, with_points=True)[0]
 
