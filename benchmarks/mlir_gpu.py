@@ -5,16 +5,15 @@
     .venv/bin/python benchmarks/mlir_gpu.py --judge [FILE] [--show]                                 anywhere
 
 Calls of a program are enqueued one after the other and waited for together, so that a call takes as long as the longer of the
-host and the GPU. Measuring needs jax, numpy and pyarrow. `--judge` without a file judges by the rows that ship.
+host and the GPU. Measuring needs jax and what kernelcast's collectors do. `--judge` without a file judges by the shipped rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from kernelcast.collectors.mlir.compilers.xla import kernels_in
+from kernelcast.collectors.mlir.operands import signature
 
 SHIPPED = Path(__file__).parents[1] / "datasets" / "data" / "programs" / "xla-gpu.parquet"
 WARM_S, LATENCY_S, BATCH_S, LEAST_BATCHES = 0.08, 0.15, 0.02, 5
@@ -32,23 +33,6 @@ ROWS_OF_TABLES = 32_000
 
 _TOGETHER, _MOST_HELD_B = 48, 2e10
 """Programs compiled before any is measured, and bytes of operands that are kept for the next program."""
-
-_MAIN, _ARGUMENT = re.compile(r"func\.func public @\w+\("), re.compile(r"%\w+\s*:\s*tensor<([^>]*)>")
-_OPCODE = re.compile(r"^\s+(?:ROOT )?%\S+ = (?:\(.*?\)|\S+) ([a-z][a-z0-9-]*)\(", re.MULTILINE)
-_NO_WORK = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
-
-
-def shapes(text: str) -> Iterator[tuple[tuple[int, ...], str]]:
-    """Sizes and element types of the arguments of a module's public function."""
-    start = _MAIN.search(text)
-    assert start is not None
-    depth, end = 1, start.end()
-    while depth:
-        depth += {"(": 1, ")": -1}.get(text[end], 0)
-        end += 1
-    for kind in _ARGUMENT.findall(text[start.end() : end]):
-        *sizes, dtype = kind.split(",")[0].strip().split("x")
-        yield tuple(map(int, sizes)), dtype
 
 
 class Operands:
@@ -61,7 +45,8 @@ class Operands:
         """The operands of a module, ready."""
         if sum(array.nbytes for array in self._made.values()) > _MOST_HELD_B:
             self._made.clear()
-        arrays = [self._array(shape, dtype, place) for place, (shape, dtype) in enumerate(shapes(text))]
+        arguments = enumerate(signature(text).arguments)
+        arrays = [self._array(argument.shape or (), argument.dtype, place) for place, argument in arguments]
         for array in arrays:
             array.block_until_ready()
         return arrays
@@ -137,8 +122,7 @@ def measure(source: Path, out: Path, limit_s: float) -> None:
                 except xla_client.XlaRuntimeError as error:
                     print(f"{row['program']}: {str(error).splitlines()[0]}")
                     continue
-                entry = executable.hlo_modules()[0].to_string().partition("\nENTRY ")[2]
-                kernels = sum(opcode not in _NO_WORK for opcode in _OPCODE.findall(entry))
+                kernels = kernels_in(executable.hlo_modules()[0].to_string())
                 rows.append(row | taken | {"device": device.device_kind, "compile_s": compile_s, "kernels": kernels,
                                            "jaxlib": jaxlib.__version__})  # fmt: skip
             pq.write_table(pa.Table.from_pylist(rows), out)

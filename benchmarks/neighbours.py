@@ -187,7 +187,7 @@ def _in_turn(p: Floats, s: Sides) -> Floats:
 
 
 def _streams(p: Floats, s: Sides, *, of_call: bool = True, with_share: bool = True) -> Floats:
-    numbers = StreamLaw("", "", 0, 0, 0, passed=np.exp(p[0]), idle_s=np.exp(p[1]) * 1e-6)
+    numbers = StreamLaw((), "", 0, 0, 0, passed=np.exp(p[0]), idle_s=np.exp(p[1]) * 1e-6)
     if of_call:
         return numbers.log_slowdown(*s.own[4:6], *s.other[4 : 7 if with_share else 6])
     # Launches as long as those of the call, and one of them a call.

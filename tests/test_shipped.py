@@ -83,10 +83,6 @@ def test_the_model_is_small_and_trained_on_these_tables() -> None:
         assert hashlib.sha256(content).hexdigest() == item["sha256"], item["name"]
 
 
-SPARSE = {"latent_attention": 0.79, "causal_conv1d": 0.88}
-"""Families of few own rows beside thousands of public ones, of which some are far from all others."""
-
-
 def test_the_model_fits_what_it_was_trained_on(tables: dict[str, LabelledCases], predictor: ArtifactPredictor) -> None:
     for family, rows in tables.items():
         result = predictor.predict_cases(rows.cases)
@@ -94,7 +90,7 @@ def test_the_model_fits_what_it_was_trained_on(tables: dict[str, LabelledCases],
         assert np.median(np.abs(latency.value / rows.latency_s - 1)) < 0.06, family
         inside = (latency.lower <= rows.latency_s) & (rows.latency_s <= latency.upper)
         assert inside.mean() > 0.88, family
-        assert result.in_domain.mean() > SPARSE.get(family, 0.92), family
+        assert result.in_domain.mean() > 0.95, family
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ class FamilyModel:
         measured: For each target the words of what was measured where (`category.measured_label`), with the training rows
             of each; None in a model that did not count them.
         largest: The largest sizes there, and how products were aligned.
-        vectors: As what products with a vector were measured (`vector_products.vector_labels`); None: nobody looked.
+        vectors: As what products with a vector were measured (`products.vector_labels`); None: nobody looked.
         free: The graph of the scale-free trees; None where there is none.
         shift: Added to ln(latency) on devices never measured.
         analytic: The analytic model that latency is a ratio to; None where it is a ratio to the lower bound.

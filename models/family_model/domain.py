@@ -14,8 +14,12 @@ from ...features.batch.categorical import Categorical
 from ...features.batch.category import CaseCategory, place_label
 from ...features.vector.extract import Features
 from .artifact_files import finite, numbers
+from .products import ALIGNMENTS, COMMON, alignment
 
-_CORE_POINTS = 640
+_CORE_POINTS, _FAR_POINTS = 640, 64
+"""Rows drawn, and most of those added that lie beyond the reach of all others: a campaign's few rows beside thousands of public
+ones may all be."""
+
 _TYPICAL_QUANTILE = 0.995
 
 
@@ -58,6 +62,7 @@ class Domain:
             distance = apart.min(axis=1) if len(space) > 1 else np.zeros(1)
         finite = distance[np.isfinite(distance)]
         reach = max(float(np.quantile(finite, _TYPICAL_QUANTILE)) if len(finite) else 0.0, 1.0)
+        points = _reaching(points, space, reach)
         tiles = TileDomain.fit(features, seed)
         return cls(family_sizes, points, reach, space.min(axis=0), space.max(axis=0), tiles)
 
@@ -127,6 +132,17 @@ def _columns(features: Features, names: tuple[str, ...]) -> Floats:
 @lru_cache(maxsize=256)
 def _positions(columns: tuple[str, ...], names: tuple[str, ...]) -> list[int]:
     return [columns.index(name) for name in names]
+
+
+def _reaching(points: Floats, space: Floats, reach: float) -> Floats:
+    """The points and, one after the other, the row farthest from all of them, as long as one is beyond reach."""
+    distance = _nearest(space.T, points.T.astype(np.float32), reach)
+    far, distance = space[distance > reach], distance[distance > reach]
+    added = list[Floats]()
+    while len(added) < _FAR_POINTS and (distance > reach).any():
+        added.append(far[distance.argmax()])
+        distance = np.minimum(distance, np.abs(far - added[-1]).max(axis=1))
+    return np.concatenate([points, added]) if added else points
 
 
 def _nearest(space: Floats, known: Any, enough: float = -1.0) -> Floats:
@@ -261,28 +277,18 @@ _ALIGNED = 256.0
 """A scaled-down size is a multiple of the largest power of two that divides the real one, up to this."""
 
 Largest = Mapping[str, Mapping[str, float]]
-"""The largest of each size that was measured, and of products `_ALIGNMENTS`, by device and variant (`place_label`)."""
-
-_ALIGNMENTS = ("least alignment", "most alignment")
-_COMMON = (0.01, 0.99)
-"""Between these quantiles lies the alignment of what was measured."""
-
-_MOST_ALIGNED = 64.0
-_MOST_LEVEL = np.log2(_MOST_ALIGNED)
-_STEPS_PER_LEVEL = 1.0 / 3.0
-"""Steps outside the domain for every power of two. NeuSight's training rows have odd sizes; those of its second campaign, which
-mostly divide by 64, err by 7 to 9 % where held-out odd ones err by 5 %. How much of that is the campaign's they do not tell."""
+"""The largest of each size that was measured, and of products `ALIGNMENTS`, by device and variant (`place_label`)."""
 
 
 def largest_sizes(cases: Cases) -> dict[str, dict[str, float]]:
-    """The largest of each size among cases, and of products `_ALIGNMENTS`, by device and variant."""
+    """The largest of each size among cases, and of products `ALIGNMENTS`, by device and variant."""
     places, levels = cases.categories.labels(place_label), alignment(cases.sizes)
     largest = {}
     for place in places.words:
         here = places.is_word(place)
         largest[place] = {name: float(column[here].max()) for name, column in cases.sizes.items()}
         if levels is not None:
-            largest[place] |= dict(zip(_ALIGNMENTS, np.quantile(levels[here], _COMMON).tolist(), strict=True))
+            largest[place] |= dict(zip(ALIGNMENTS, np.quantile(levels[here], COMMON).tolist(), strict=True))
     return largest
 
 
@@ -290,35 +296,6 @@ def size_limits(category: CaseCategory, largest: Largest, names: Iterable[str]) 
     """The largest of each size measured where a category runs, shape `(n_sizes,)`; infinite where nothing was."""
     there = largest.get(place_label(category), {})
     return np.array([there.get(name, np.inf) for name in names])
-
-
-def alignment(sizes: Mapping[str, Floats]) -> Floats | None:
-    """log2 of the largest power of two, up to `_MOST_ALIGNED`, that divides both sizes along which a product's operands lie in
-    memory, shape `(n,)`: libraries choose kernels by it. None where there are no such sizes.
-    """
-    if "n" not in sizes or "k" not in sizes:
-        return None
-    both = sizes["n"].astype(np.int64) | sizes["k"].astype(np.int64) | int(_MOST_ALIGNED)
-    levels: Floats = np.log2(both & -both)
-    return levels
-
-
-def alignment_limits(category: CaseCategory, largest: Largest) -> tuple[float, float]:
-    """The alignments between which measured products lie where a category runs; any where nothing was."""
-    there = largest.get(place_label(category), {})
-    least, most = _ALIGNMENTS
-    return there.get(least, 0.0), there.get(most, np.inf)
-
-
-def alignment_excess(features: Features, least: Floats, most: Floats) -> Floats | float:
-    """How many steps outside the domain the alignment of each case is, shape `(n,)`."""
-    names, wanted = features.schema.sized_names, ("alignment n", "alignment k")
-    if not all(name in names for name in wanted):
-        return 0.0
-    n, k = features.sized[_positions(names, wanted)]
-    levels = np.minimum(np.minimum(n, k), _MOST_LEVEL)
-    excess: Floats = _STEPS_PER_LEVEL * np.maximum(np.maximum(levels - most, least - levels), 0.0)
-    return excess
 
 
 def log2_excess(sizes: Mapping[str, Floats], limits: Floats) -> Floats:

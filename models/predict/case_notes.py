@@ -10,8 +10,7 @@ import numpy as np
 from ...features.batch.cases import Cases, Floats
 from ...features.vector.extract import Features
 from ..family_model.artifact import FamilyModel
-from ..family_model.domain import alignment
-from ..family_model.vector_products import SIDES
+from ..family_model.products import SIDES, alignment
 from .in_domain import CategoryRecord
 
 

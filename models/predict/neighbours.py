@@ -36,7 +36,7 @@ import numpy as np
 import yaml
 
 from ...features.device import Device
-from ...features.errors import SpecError
+from ...features.errors import SpecError, listed
 from ...features.families.moe import touched_experts
 from ...features.kernel import KernelSpec, View, get_family
 from .prediction import Interval, Prediction
@@ -47,14 +47,14 @@ class MeasuredLaw:
     """What laws of neighbours have in common.
 
     Attributes:
-        device: Catalogue name of the device whose pairs the numbers are fitted to.
+        devices: Catalogue names of the devices whose pairs the numbers are fitted to.
         source: Where the numbers are from.
         least_error: Deviation of ln of the slowdown where it is none.
         error: What is added to it for each unit of ln of the slowdown.
         elsewhere: How many times as large the deviation is taken on other devices, or beyond what was measured on this one.
     """
 
-    device: str
+    devices: Sequence[str]
     source: str
     least_error: float
     error: float
@@ -146,11 +146,8 @@ def _attention_units(spec: KernelSpec) -> float:
     if spec.dtype != "fp32":
         return float(spec["batch"] * spec["heads"] * math.ceil(spec["q_len"] / 128))
     # Heads that share keys are computed step by step, in products that fill the device.
-    return (
-        math.inf
-        if spec["heads"] != spec["kv_heads"]
-        else spec["batch"] * spec["heads"] * math.ceil(spec["q_len"] / 64) / 6
-    )
+    is_one_kernel = spec["heads"] == spec["kv_heads"]
+    return spec["batch"] * spec["heads"] * math.ceil(spec["q_len"] / 64) / 6 if is_one_kernel else math.inf
 
 
 def _convolution_units(spec: KernelSpec) -> float:
@@ -158,13 +155,11 @@ def _convolution_units(spec: KernelSpec) -> float:
     return math.ceil(spec["batch"] * math.prod(sides) / 128) * math.ceil(spec["out_channels"] / 128) / 4
 
 
-_UNITS: Mapping[str, Callable[[KernelSpec], float]] = MappingProxyType(
-    {
-        "attention": _attention_units,
-        "conv2d": _convolution_units,
-        "gemm": lambda spec: spec["batch"] * math.ceil(spec["m"] / 64) * math.ceil(spec["n"] / 64),
-    }
-)
+_UNITS: Mapping[str, Callable[[KernelSpec], float]] = MappingProxyType({
+    "attention": _attention_units,
+    "conv2d": _convolution_units,
+    "gemm": lambda spec: spec["batch"] * math.ceil(spec["m"] / 64) * math.ceil(spec["n"] / 64),
+})  # fmt: skip
 """Multiprocessors that the blocks of a launch fill: of usual tiles, as many to a multiprocessor as errs least on the pairs of
 the H200. The others' blocks are many, or not known."""
 
@@ -343,7 +338,7 @@ def _on_streams(
     # A slowdown of s follows the ratio of both times with the exponent 1 - 1 / s.
     ends = -np.expm1(-logs) * np.hypot([below[::-1], above[::-1]], [above, below])
     notes = [_STREAMS]
-    if is_elsewhere := device.name != numbers.device:
+    if is_elsewhere := device.name not in numbers.devices:
         notes.insert(0, _elsewhere(numbers, device))
     return [
         _slowed(spec, item, numbers, log, is_elsewhere, end)
@@ -352,7 +347,7 @@ def _on_streams(
 
 
 def _elsewhere(numbers: MeasuredLaw, device: Device) -> str:
-    return f"pairs were measured on {numbers.device} only, never on {device.name}: intervals are wider"
+    return f"pairs were measured on {listed(numbers.devices)} only, never on {device.name}: intervals are wider"
 
 
 def _by_law(
@@ -362,7 +357,7 @@ def _by_law(
     rates = [_moved_b(spec) / item.latency_s.value for spec, item in zip(specs, alone, strict=True)]
     wants = memory_want([_footprint_b(spec) for spec in specs], rates, device).tolist()
     notes = []
-    if device.name != numbers.device:
+    if device.name not in numbers.devices:
         notes.append(_elsewhere(numbers, device))
     if len(specs) > 2 or any(spec.threads != 1 for spec in specs):
         notes.append("pairs of one thread each were measured, not more kernels or threads: intervals are wider")

@@ -22,12 +22,12 @@ from ..family_model.artifact import FamilyModel, load_family, read_manifest
 from ..family_model.artifact_files import ArtifactError
 from ..family_model.device_correction import Adaptation, points_by_target
 from ..family_model.device_transfer import transfer
-from ..family_model.domain import alignment_excess, extrapolate, log2_excess
+from ..family_model.domain import extrapolate, log2_excess
 from ..family_model.family_regressor import FamilyRegressor, Query
 from ..family_model.gaussian_process import Points
 from ..family_model.intervals import COVERAGE_RANGE, SCORED, TargetColumns, check_coverage
+from ..family_model.products import alignment_excess, bound_by_streams, unknown_vectors
 from ..family_model.utilisation import UtilisationModel
-from ..family_model.vector_products import bound_by_streams, unknown_vectors
 from .case_notes import Novelty, notes
 from .in_domain import CategoryRecord, RecordColumns, record_or_like, training_support
 from .law import cases_by_law, with_law

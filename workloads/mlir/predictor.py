@@ -103,18 +103,15 @@ class ModulePredictor:
         engine = self._engine_for(on.device) if program.groups else None
         setting, setting_notes = _setting(engine, program, on, compiler, threads) if program.groups else (None, ())
         if engine is None or setting is None:
-            by_xla = (
-                not on.is_cpu and bool(program.groups) and (compiler or _main_dialect(program)) in ("xla", "stablehlo")
-            )
-            if not by_xla:
-                composed = compose_program(self._kernels, program, on, coverage=coverage)
-                return assembled(program, on, composed, compiler=compiler, method=COMPOSITION,
-                                 notes=(*setting_notes, *composed.notes), coverage=coverage)  # fmt: skip
-            run = as_xla_runs(program, on)
-            composed = called(compose_program(self._kernels, run, on, coverage=coverage), run, on, coverage)
-            chosen = () if compiler else ("no compiler given: xla, which runs stablehlo mostly",)
-            return assembled(run, on, composed, compiler="xla", method=COMPOSITION,
-                             notes=(*setting_notes, *chosen, *composed.notes), coverage=coverage)  # fmt: skip
+            if not on.is_cpu and program.groups and (compiler or _main_dialect(program)) in ("xla", "stablehlo"):
+                run = as_xla_runs(program, on)
+                cost = called(compose_program(self._kernels, run, on, coverage=coverage), run, on, coverage)
+                taken = () if compiler else ("no compiler given: xla, which mostly runs stablehlo on GPUs",)
+                return assembled(run, on, cost, compiler="xla", method=COMPOSITION,
+                                 notes=(*setting_notes, *taken, *cost.notes), coverage=coverage)  # fmt: skip
+            cost = compose_program(self._kernels, program, on, coverage=coverage)
+            return assembled(program, on, cost, compiler=compiler, method=COMPOSITION,
+                             notes=(*setting_notes, *cost.notes), coverage=coverage)  # fmt: skip
         on = hardware(on.device, setting[1])
         elsewhere = engine.model.device != on.device.name
         answer = engine.answer(extract(program, on.device), setting, coverage, elsewhere=elsewhere)
@@ -153,8 +150,8 @@ def _setting(
     """The setting of the learned model that answers, None where it has none, and what must be said of the choice."""
     device = on.device.name
     if engine is None:
-        note = f"no program was measured on {device}; its kernels are added up"
-        return None, (f"{note}, as libraries run them" if compiler == "iree" else note,)
+        note = f"no model of whole programs on {device}; the kernels of this one are added up"
+        return None, (f"{note}, as libraries run them" if compiler and (on.is_cpu or compiler != "xla") else note,)
     model, dialect = engine.model, _main_dialect(program)
     elsewhere = model.device != device
     away = (f"no program was measured on {device}",) if elsewhere else ()

@@ -105,29 +105,26 @@ def called(cost: ProgramCost, program: Program, on: Hardware, coverage: float) -
         group.runs * (_CONVOLUTION_S if group.kind == "convolution" else _KERNEL_S) for group in program.groups
     )
     kernels, host_s = cost.latency_s, _CALL_S + _BUFFER_S * buffers + launches_s
-    value = max(kernels.value, host_s)
     kernels_factor, host_factor = (factor ** normal_width(coverage) for factor in (_KERNELS_FACTOR, _HOST_FACTOR))
+    value = max(kernels.value, host_s)
     least = min(max(kernels.lower / kernels_factor, cost.bound_s, host_s / host_factor), value)
     latency = Interval(value, least, max(kernels.upper * kernels_factor, host_s * host_factor))
     gap_s, limit_w = value - kernels.value, on.device.fact("tdp_w")
-    energy, power, idle = cost.energy_j, cost.power_w, None
-    if energy is not None and limit_w is not None:
-        idle = IDLE_SHARE.scaled(limit_w * gap_s)
-        energy = Interval(energy.value + idle.value, energy.lower + idle.lower, energy.upper + idle.upper)
-        drawn = energy.scaled(1.0 / value)
+    energy, power, notes, idle = cost.energy_j, cost.power_w, cost.notes, None
+    if energy is not None and power is not None and limit_w is not None:
+        idle = IDLE_SHARE.scaled(limit_w)
+        wider = Interval(energy.value, energy.lower / kernels_factor, energy.upper * kernels_factor)
+        energy = wider + idle.scaled(gap_s)
+        drawn = power.scaled(kernels.value / value) + idle.scaled(gap_s / value)
         power = Interval(*(min(end, limit_w) for end in (drawn.value, drawn.lower, drawn.upper)))
     if any(group.dtype == "tf32" for group in program.groups):
-        cost = replace(
-            cost, notes=(*cost.notes, "products of fp32 run in TF32, as XLA does where a text asks for no precision")
-        )
-    if not gap_s:
-        return replace(cost, latency_s=latency)
-    return replace(
-        cost, latency_s=latency, energy_j=energy, power_w=power,
-        notes=(*cost.notes, f"the host takes {seconds(host_s)} to start a call, its kernels {seconds(kernels.value)}"),
-        groups=(*(replace(group, time_share=group.latency_s / value) for group in cost.groups),
-                _waiting(gap_s, None if idle is None else idle.value, gap_s / value)),
-    )  # fmt: skip
+        notes = (*notes, "products of fp32 run in TF32, as XLA does where a text asks for no precision")
+    groups = cost.groups
+    if gap_s:
+        notes = (*notes, f"the host takes {seconds(host_s)} to start a call, its kernels {seconds(kernels.value)}")
+        waiting = _waiting(gap_s, None if idle is None else idle.value * gap_s, gap_s / value)
+        groups = (*(replace(group, time_share=group.latency_s / value) for group in groups), waiting)
+    return replace(cost, latency_s=latency, energy_j=energy, power_w=power, notes=notes, groups=groups)
 
 
 def _waiting(gap_s: float, energy_j: float | None, share: float) -> GroupCost:

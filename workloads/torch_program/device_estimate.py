@@ -17,7 +17,7 @@ from ..savings import IDLE_SHARE
 from ..serving.engine.collectives import most_ranks
 from ..streamed_weights import cpu_stream, streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
-from .kernels.host_calls import host_s, plus
+from .kernels.host_calls import host_s
 from .kernels.kernel_use import BETWEEN_MACHINES, LINK, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory
@@ -139,7 +139,7 @@ def estimate_on(
         whole = compose(kernels, list(answers.values()))
         alone = _overlapped(_with_tail(whole.latency_s, answers, counts), overlap_s)
         # A CPU runs its own calls; a GPU works on what was launched while the host goes on.
-        latency = plus(alone, host) if is_cpu else _longer(alone, host)
+        latency = alone + host if is_cpu else _longer(alone, host)
         gaps_s = latency.value - alone.value
         idle_share = 0.0 if is_cpu else gaps_s / latency.value
         whole = compose(kernels, list(answers.values()), launch_s=gaps_s / program.launches)
@@ -149,8 +149,8 @@ def estimate_on(
             limit_w = own_w if setting is None else setting.power_limit_w or own_w
             # What waits for links draws little: of what overlaps the kernels' energy is all.
             alone_j = whole.energy_j.scaled(1 - overlap_s / shares.total_s)
-            energy_j = plus(alone_j, idle_w.scaled(gaps_s))
-            drawn_w = plus(whole.power_w, idle_w.scaled(gaps_s / latency.value))
+            energy_j = alone_j + idle_w.scaled(gaps_s)
+            drawn_w = whole.power_w + idle_w.scaled(gaps_s / latency.value)
             power_w = Interval(*(min(end, limit_w) for end in _ends(drawn_w)))
     return DeviceEstimate(
         device=device.name, title=device.title, latency_s=latency,

@@ -49,14 +49,15 @@ def _dot_general(site: Site) -> Cost:
     rows = [axis for axis in range(len(lhs)) if axis not in contracted[0] and axis not in batched[0]]
     columns = [axis for axis in range(len(rhs)) if axis not in contracted[1] and axis not in batched[1]]
     loops = (size(lhs, batched[0]), size(lhs, rows), size(rhs, columns), size(lhs, contracted[0]))
-    return _with_precision(site, costs.contraction(
+    cost = costs.contraction(
         site,
         loops,
         site.operands[:2],
         site.results,
         lhs_transposed=bool(rows and contracted[0] and min(contracted[0]) < max(rows)),
         rhs_transposed=bool(columns and contracted[1] and max(contracted[1]) > min(columns)),
-    ))  # fmt: skip
+    )
+    return _with_precision(site, cost)
 
 
 _PRECISE = re.compile(r"precision[^\]]*\bHIGH")
@@ -87,9 +88,8 @@ def _convolution(site: Site) -> Cost:
         stride=max(site.ints("window_strides", "stride") or (1,)), padding=max(padding), groups=groups,
         dilation=max(site.ints("rhs_dilation", "rhs_dilate") or (1,)),
     )  # fmt: skip
-    return _with_precision(
-        site, costs.convolution(site, site.operands[:2], site.results[0], sizes, transposed=max(dilated) > 1)
-    )
+    cost = costs.convolution(site, site.operands[:2], site.results[0], sizes, transposed=max(dilated) > 1)
+    return _with_precision(site, cost)
 
 
 def _reduce(site: Site) -> Cost:

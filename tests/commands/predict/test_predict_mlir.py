@@ -43,7 +43,8 @@ def test_a_person_reads_totals_where_time_goes_and_how_it_was_read(run, fake, wr
     assert done.code == 0
     assert done.err == ""
     for word in (
-        "model.mlir: main on NVIDIA H100 SXM5 80 GB", "latency", " W ", "energy", "90 % of cases", "read by", "FLOP/B",
+        "model.mlir: main on NVIDIA H100 SXM5 80 GB", "latency", "power        118 W", "energy",
+        "90 % of cases", "read by", "FLOP/B",
         "arguments and results", "% of peak", "no run takes less than", "compiler xla", "composition", "waiting for the host",
         "dot_general, tanh", "≈gemm[", "≈ 1: the product alone", "█", "contraction",
     ):  # fmt: skip

@@ -26,7 +26,7 @@ def want(spec: KernelSpec, seconds: float | None, device: str) -> float:
 def test_the_shipped_pairs_are_of_nine_families_on_the_device_of_the_law() -> None:
     rows, facts = read_pairs()
     good = [row for row in rows if row.status == "ok"]
-    assert {row.device for row in rows} == {law().device}
+    assert {row.device for row in rows} == set(law().devices)
     assert len({spec.family for row in good for spec in (row.a, row.b)}) == 9
     assert len({row.key for row in rows}) == len(rows) >= 180
     assert all(facts[block]["versions"]["torch"] for block in facts)
@@ -46,9 +46,13 @@ def test_the_law_errs_by_less_than_eight_percent_on_them_and_less_than_no_law() 
 def test_the_pairs_of_a_gpu_are_of_the_device_of_its_law() -> None:
     rows, facts = read_pairs(GPU_PAIRS)
     good = [row for row in rows if row.status == "ok"]
-    assert {row.device for row in rows} == {stream_law().device}
+    other, _ = read_pairs(GPU_PAIRS.with_name("h100-pairs.parquet"))
+    both = len(good) + sum(row.status == "ok" for row in other)
+    assert [rows[0].device, other[0].device] == list(stream_law().devices)
+    assert {row.device for row in (*rows, *other)} == set(stream_law().devices)
     assert len({row.key for row in rows}) == len(rows) == 766
     assert all(facts[block]["gpu"]["name"] == "NVIDIA H200" for block in facts)
+    assert stream_law().source.startswith(f"{both} pairs")
     assert f"({len(good)})" in stream_law().source
 
 
@@ -60,7 +64,7 @@ def test_the_law_of_streams_errs_by_less_than_no_law_and_turns_and_its_intervals
     ]  # fmt: skip
     a_s, b_s = (np.array([getattr(row, name) for row in good], dtype=float) for name in ("a_alone_s", "b_alone_s"))
     a_n, b_n = np.array([[launches_of(row.a), launches_of(row.b)] for row in good]).T
-    device = catalogue().get(stream_law().device)
+    device = catalogue().get(stream_law().devices[0])
     a_f, b_f = np.array([[filled_share(spec, device) for spec in (row.a, row.b)] for row in good]).T
     numbers = stream_law()
     logs = np.stack([numbers.log_slowdown(a_s, a_n, b_s, b_n, b_f), numbers.log_slowdown(b_s, b_n, a_s, a_n, a_f)])

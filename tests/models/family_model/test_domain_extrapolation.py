@@ -15,15 +15,14 @@ from kernelcast.features.vector.extract import Features, extract
 from kernelcast.features.vector.schema import FeatureSchema
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
 from kernelcast.models.family_model.domain import (
+    Domain,
     Largest,
-    alignment,
-    alignment_excess,
-    alignment_limits,
     extrapolate,
     largest_sizes,
     log2_excess,
     size_limits,
 )
+from kernelcast.models.family_model.products import alignment, alignment_excess, alignment_limits
 from kernelcast.models.predict.predictor import ArtifactPredictor, load_predictor
 from kernelcast.models.training.labelled_cases import LabelledCases
 
@@ -83,6 +82,17 @@ def test_two_launches_that_differ_by_noise_are_no_slope() -> None:
     log_base = np.log(1e-6 + np.exp(_law(query)[1]))
     result = extrapolate(np.log(np.array([20e-6])), np.zeros(1), query, log_base, limits, noisy, np.array([True]))
     assert np.exp(result[0]) < 1.1e-6**0.75 * 20e-6**0.25 * (np.exp(log_base[0]) / 1e-6) ** 0.75
+
+
+def test_a_few_rows_far_from_thousands_are_inside_what_was_measured() -> None:
+    rng = np.random.default_rng(0)
+    near, far = rng.integers(64, 512, (4000, 2)).tolist(), [(1, 1 << 16), (1 << 16, 1), (1 << 18, 4), (4, 1 << 18)]
+    cases = _softmax(*near, *far)
+    features = _features(cases)
+    domain = Domain.fit(features, cases.coded("device"), seed=0)
+    assert len(domain.points) < 700
+    assert (domain.excess(features)[0] == 0).all()
+    assert (domain.excess(_features(_softmax((1 << 12, 1 << 18))))[0] > 0).all()
 
 
 def test_sizes_are_those_of_the_device_and_variant() -> None:

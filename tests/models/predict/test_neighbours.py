@@ -34,9 +34,9 @@ def beside(device: str, *specs: KernelSpec, coverage: float = 0.9) -> Colocation
 
 def test_the_law_is_of_a_device_with_a_source_and_leaves_small_kernels_alone() -> None:
     numbers = law()
-    assert catalogue().get(numbers.device).kind == "cpu"
+    assert catalogue().get(numbers.devices[0]).kind == "cpu"
     assert numbers.source
-    place = catalogue().get(numbers.device)
+    place = catalogue().get(numbers.devices[0])
     sizes = np.geomspace(1e3, 1e9, 50)
     slower = numbers.log_slowdown(memory_want(sizes, 1e10, place), memory_want(1e9, 1e10, place))
     assert (np.diff(slower) >= 0).all()
@@ -97,7 +97,7 @@ COPY, GEMM = KernelSpec.of("copy", "fp32", rows=2048, cols=2048), KernelSpec.of(
 
 def test_streams_take_turns_launch_by_launch() -> None:
     numbers = stream_law()
-    assert catalogue().get(numbers.device).kind == "gpu"
+    assert all(catalogue().get(name).kind == "gpu" for name in numbers.devices)
     # Long launches of one length: each waits for one of the other's.
     assert numbers.log_slowdown(1.0, 1, 1.0, 1) == pytest.approx(np.log(2), abs=1e-4)
     short, long = np.exp(numbers.log_slowdown(1e-4, 1, 1e-3, 1)), np.exp(numbers.log_slowdown(1e-3, 1, 1e-4, 1))
@@ -139,11 +139,12 @@ def test_launches_are_those_of_what_is_predicted(spec: KernelSpec, launches: int
 
 
 def test_two_kernels_on_a_gpu_are_answered_by_a_law() -> None:
-    result, there = beside(H200, COPY, GEMM), beside(GPU, COPY, GEMM)
+    result, there = beside(H200, COPY, GEMM), beside("nvidia-a100-sxm-80gb", COPY, GEMM)
     assert (result.method, result.source) == ("law", stream_law().source)
     assert len(result.notes) == 1
     assert "streams of one process" in result.notes[0]
-    assert H200 in there.notes[0]
+    assert all(name in there.notes[0] for name in (H200, GPU))
+    assert len(beside(GPU, COPY, GEMM).notes) == 1, "pairs of an H100 are in the law too"
     for item in result.kernels:
         assert item.slowdown is not None
         assert item.latency_s is not None

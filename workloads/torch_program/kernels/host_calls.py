@@ -65,16 +65,11 @@ def host_s(predictor: Predictor, device: Device, work: HostWork) -> Interval:
             + _GPU_STEP_S * work.optimizes
         )  # fmt: skip
         return call.scaled(seconds / call.value)
-    calls = plus(call.scaled(work.launches), HOST_VIEW_S.scaled(work.views))
-    return (plus(calls, _BACKWARD_S) if work.trains else calls).scaled(_slowness(predictor, device))
+    calls = call.scaled(work.launches) + HOST_VIEW_S.scaled(work.views)
+    return (calls + _BACKWARD_S if work.trains else calls).scaled(_slowness(predictor, device))
 
 
 def _slowness(predictor: Predictor, device: Device) -> float:
     """How many times as long a CPU takes for a tiny kernel as the one that the constants are of; 1 where copies are unknown."""
     answer = answer_on(predictor, _TINY, device)
     return 1.0 if answer is None else answer.latency_s.value / _TINY_S
-
-
-def plus(a: Interval, b: Interval) -> Interval:
-    """A sum whose parts err together: each end is the sum of theirs."""
-    return Interval(a.value + b.value, a.lower + b.lower, a.upper + b.upper)

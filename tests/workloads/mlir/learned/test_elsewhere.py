@@ -112,4 +112,4 @@ def test_a_model_of_a_device_that_the_catalogue_lacks_is_left_alone(trained: Pro
     model = replace(trained, device="nobody-knows", elsewhere=trained.scores)
     result = predictor_of(model).predict(program, "amd-epyc-7763", threads=1)
     assert result.method == "composition"
-    assert any("no program was measured on amd-epyc-7763" in note for note in result.notes)
+    assert any("no model of whole programs on amd-epyc-7763" in note for note in result.notes)

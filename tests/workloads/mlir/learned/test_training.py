@@ -165,7 +165,7 @@ def test_the_setting_is_chosen_and_told(model_path: Path, random_programs: Any) 
     assert (query.compiler, query.threads) == ("iree", 1)
     elsewhere = predictor.predict(program, "nvidia-t4", compiler="iree")
     assert elsewhere.method == "composition"
-    assert any("no program was measured on nvidia-t4" in note for note in elsewhere.notes)
+    assert any("no model of whole programs on nvidia-t4" in note for note in elsewhere.notes)
 
 
 def test_a_program_unlike_all_measured_is_told_and_wider(model_path: Path, maker: Any) -> None:

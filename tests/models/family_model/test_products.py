@@ -12,7 +12,7 @@ from kernelcast.features.cost.bounds import work
 from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.family_model.artifact import Artifact, save_artifact
-from kernelcast.models.family_model.vector_products import (
+from kernelcast.models.family_model.products import (
     bound_by_streams,
     unknown_sides,
     unknown_vectors,
