@@ -242,6 +242,9 @@ function notUnderstood(ops) {
   );
 }
 
+// What is no kernel, but the host that starts them.
+const isHost = ({ kind }) => kind === "control";
+
 function wherePanel({ page, program }, { answers }, again) {
   const shown = answers.find(({ device }) => device === page.state.oneOf("mlir.where", answers.map((one) => one.device), answers[0].device));
   const energy = shown.groups.some((one) => one.energy_j !== null);
@@ -249,14 +252,14 @@ function wherePanel({ page, program }, { answers }, again) {
   program.heat(sharesByLine(shown.groups));
   const rows = shown.groups.map((one) => [
     one.title,
-    one.lines.join(", ") || "not told",
+    one.lines.join(", ") || (isHost(one) ? "" : "not told"),
     String(one.runs),
     show(one.latency_s, "s"),
     show(one.energy_j, "j"),
     show(one.flops, "flop"),
     show(one.bytes, "b"),
     one.bound,
-    one.spec || "no family",
+    one.spec || (isHost(one) ? "" : "no family"),
     one.stand_in || (one.understood ? "" : "a guess"),
   ]);
   return el(
