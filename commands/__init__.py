@@ -23,6 +23,7 @@ COMPARE = {
     "sweep": Entry("compare.sweep:sweep", "Along one size or knob, drawn as a plot."),
     "rank": Entry("compare.compare:rank", "Configurations of a kernel, the fastest first."),
     "roofline": Entry("compare.compare:roofline", "Where the kernel lies under the roofline of each device."),
+    "best-cap": Entry("compare.best_cap:best_cap", "The power limit or clock at which work takes least energy."),
 }
 MEASURE = {
     "cpu": Entry("measure.collect:collect", "Kernels on this machine's CPU."),
@@ -61,7 +62,6 @@ COMMANDS = {
     "compare": Entry(
         "compare.compare:compare", "A kernel on devices side by side, along a size, by configuration.", _ASK, COMPARE
     ),
-    "best-cap": Entry("compare.best_cap:best_cap", "The power limit or clock at which work takes least energy.", _ASK),
     "tune": Entry("measure.tune:tune", "Tile sizes for a module's kernels, as the compiler takes them.", _ASK),
     "adapt": Entry("measure.adapt:adapt", "Fit the serving model to this machine within a time budget.", _IMPROVE),
     "measure": Entry("measure.measure:measure", "Measure kernels, programs or the machine itself.", _IMPROVE, MEASURE),
@@ -80,6 +80,7 @@ def _hidden(entry: Entry) -> Entry:
 ALIASES = {
     "predict-model": _hidden(PREDICT["model"]),
     "predict-code": _hidden(PREDICT["code"]),
+    "best-cap": _hidden(COMPARE["best-cap"]),
     "kernels": _hidden(DEVICES["kernels"]),
     "collect": _hidden(MEASURE["cpu"]),
     "collect-gpu": _hidden(MEASURE["gpu"]),

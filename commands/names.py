@@ -56,6 +56,32 @@ def device_names(names: Iterable[str], known: Catalogue) -> list[str]:
     return [item.name for item in devices(names, known)]
 
 
+def whole_option(what: str) -> Any:
+    """An option that takes a whole number such as `4096` or `4k`; `what` is its help."""
+    return typer.Option(parser=_whole, metavar="N", help=what)
+
+
+def amount_option(what: str, *name: str) -> Any:
+    """An option that takes a number such as `1300.5` or `2k`; `what` is its help, `name` its own name."""
+    return typer.Option(*name, parser=_amount, metavar="N", help=what)
+
+
+def _whole(value: str | int) -> int:
+    from ..features.spec_io.words import read_number
+
+    try:
+        return read_number(str(value), "")
+    except SpecError as error:
+        raise typer.BadParameter(f"give a whole number, such as 4096 or 4k, not {str(value)[:40]!r}") from error
+
+
+def _amount(value: str | float) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return float(_whole(str(value)))
+
+
 def family(name: str) -> KernelFamily:
     """The family of a typed name.
 

@@ -1,4 +1,4 @@
-"""`kernelcast best-cap`: the power limit or clock of a GPU at which work takes least energy."""
+"""`kernelcast compare best-cap`: the power limit or clock of a GPU at which work takes least energy."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def best_cap(
 ) -> None:
     """Choose the power limit or the clock at which work takes least energy, and draw what each costs.
 
-    kernelcast best-cap gemm 4096x4096x4096 bf16 --device h100-sxm --slowdown 5%
+    kernelcast compare best-cap gemm 4096x4096x4096 bf16 --device h100-sxm --slowdown 5%
 
-    kernelcast best-cap meta-llama/Llama-3.1-8B input=1024 output=256 concurrency=32 --device h100-sxm --slowdown 10%
+    kernelcast compare best-cap meta-llama/Llama-3.1-8B input=1024 output=256 concurrency=32 --device h100-sxm --slowdown 10%
 
-    kernelcast best-cap --time-s 312 --power-w 241 --device a40 (a program that ran once by default)
+    kernelcast compare best-cap --time-s 312 --power-w 241 --device a40 (a program that ran once by default)
 
-    kernelcast best-cap bert.yaml --device a100-sxm-80gb --budget-w 40000 --gpus 8 --host-w 1500
+    kernelcast compare best-cap bert.yaml --device a100-sxm-80gb --budget-w 40000 --gpus 8 --host-w 1500
     """
     from ...workloads.compare.best_cap import Budget, check_picture, measured_cost
     from ...workloads.compare.best_cap import best_cap as chosen
@@ -171,7 +171,7 @@ def _service_cost(
         settings[field] = text if field in _TEXTS else _number(name, text)
     if missing := [name for name in ("input_tokens", "output_tokens") if name not in settings]:
         raise SpecError(
-            f"{listed(missing)} missing: best-cap MODEL input=1024 output=256 concurrency=32", field=missing[0]
+            f"{listed(missing)} missing: compare best-cap MODEL input=1024 output=256 concurrency=32", field=missing[0]
         )
     checked = checked_settings(settings, serving_request)
     request = serving_request(facts := facts_of(what), device.name, **checked)

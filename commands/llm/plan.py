@@ -70,10 +70,10 @@ def plan(
     what: ModelName,
     devices: DeviceNames,
     gpus: Annotated[int, typer.Option(help="GPUs in all; at most so many where a load is given.")],
-    input_tokens: Annotated[float, typer.Option("--input", metavar="N", help="Mean tokens of a prompt.")],
-    output_tokens: Annotated[float, typer.Option("--output", metavar="N", help="Mean tokens of an answer.")],
+    input_tokens: Annotated[float, names.amount_option("Mean tokens of a prompt.", "--input")],
+    output_tokens: Annotated[float, names.amount_option("Mean tokens of an answer.", "--output")],
     concurrency: Annotated[
-        float | None, typer.Option(help="Requests under way in all; default: the planner chooses.")
+        int | None, names.whole_option("Requests under way in all; default: the planner chooses.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second in all, at random times.")] = None,
     ttft: MostTtft = None,

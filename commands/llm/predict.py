@@ -51,15 +51,13 @@ def predict(
     pp: Annotated[int, typer.Option(help="Stages that split the layers.")] = 1,
     ep: Annotated[int, typer.Option(help="GPUs that share out the experts.")] = 1,
     dp: Annotated[int, typer.Option(help="Groups of GPUs whose attention has sequences of its own.")] = 1,
-    input_tokens: Annotated[float | None, typer.Option("--input", metavar="N", help="Mean tokens of a prompt.")] = None,
-    output_tokens: Annotated[
-        float | None, typer.Option("--output", metavar="N", help="Mean tokens of an answer.")
-    ] = None,
+    input_tokens: Annotated[float | None, names.amount_option("Mean tokens of a prompt.", "--input")] = None,
+    output_tokens: Annotated[float | None, names.amount_option("Mean tokens of an answer.", "--output")] = None,
     concurrency: Annotated[
-        float | None, typer.Option(help="Requests under way: each answer is followed by a request.")
+        int | None, names.whole_option("Requests under way: each answer is followed by a request.")
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second, at random times.")] = None,
-    batch: Annotated[float | None, typer.Option(help="Sequences of one static batch.")] = None,
+    batch: Annotated[int | None, names.whole_option("Sequences of one static batch.")] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Requests (.csv, .parquet): arrival_s, input and output tokens.")
     ] = None,
@@ -67,16 +65,16 @@ def predict(
         float | None, typer.Option(help="Requests per request under way, default 10; 1 is a single burst.")
     ] = None,
     requests: Annotated[
-        int | None, typer.Option(help="Requests simulated of a replica; default: from --rounds, or 1,000.")
+        int | None, names.whole_option("Requests simulated of a replica; default: from --rounds, or 1,000.")
     ] = None,
     spread: Annotated[float, typer.Option(help="Half the range of lengths, as a share of their mean.")] = 0.0,
     cached: Annotated[float, typer.Option(help="Share of a prompt that the prefix cache already has.")] = 0.0,
     seed: console.Seed = 0,
     engine: Annotated[str, typer.Option(help="vllm, sglang, trtllm, pytorch, deepspeed or llama.cpp.")] = "vllm",
     engine_version: Annotated[str | None, typer.Option(help="Its version; default: the newest known.")] = None,
-    chunk: Annotated[int | None, typer.Option(help="Most tokens of a step; default: the engine's.")] = None,
+    chunk: Annotated[int | None, names.whole_option("Most tokens of a step; default: the engine's.")] = None,
     max_sequences: Annotated[
-        int | None, typer.Option(help="Most sequences that run together; default: the engine's.")
+        int | None, names.whole_option("Most sequences that run together; default: the engine's.")
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
     weights: Annotated[

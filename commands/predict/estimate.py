@@ -41,29 +41,23 @@ def estimate(
         Path | None, typer.Option(metavar="FILE", help="The config.json of any other model; MODEL is then its name.")
     ] = None,
     device: names.Devices = None,
-    batch: Annotated[int | None, typer.Option(help="Sequences of a step; of a program, its samples.")] = None,
-    prefill: Annotated[int | None, typer.Option(metavar="N", help="New tokens of each sequence.")] = None,
+    batch: Annotated[int | None, names.whole_option("Sequences of a step; of a program, its samples.")] = None,
+    prefill: Annotated[int | None, names.whole_option("New tokens of each sequence.")] = None,
     decode: Annotated[bool, typer.Option("--decode", help="One new token of each sequence; needs --context.")] = False,
     train: Annotated[
-        int | None, typer.Option(metavar="N", help="A training step with AdamW on sequences of so many tokens.")
+        int | None, names.whole_option("A training step with AdamW on sequences of so many tokens.")
     ] = None,
     recompute: Annotated[
-        bool,
-        typer.Option("--recompute", help="With --train: layers keep their inputs alone and run forwards again."),
+        bool, typer.Option("--recompute", help="With --train: layers keep their inputs alone and run forwards again.")
     ] = False,
     encode: Annotated[
         bool, typer.Option("--encode", help="Only the encoder of a model that has one beside its decoder.")
     ] = False,
-    context: Annotated[
-        int | None, typer.Option(metavar="N", help="Positions of each sequence already in the cache.")
-    ] = None,
-    source: Annotated[
-        int | None, typer.Option(metavar="N", help="Tokens that an encoder of text beside a decoder reads.")
-    ] = None,
+    context: Annotated[int | None, names.whole_option("Positions of each sequence already in the cache.")] = None,
+    source: Annotated[int | None, names.whole_option("Tokens that an encoder of text beside a decoder reads.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Number format of activations; default: the model's.")] = None,
     weights: Annotated[
-        str | None,
-        typer.Option(help="Number format of the matrices, such as fp8, nvfp4, int4; default: the model's."),
+        str | None, typer.Option(help="Number format of the matrices, such as fp8, nvfp4, int4; default: the model's.")
     ] = None,
     kv_dtype: Annotated[
         str | None, typer.Option(help="Number format of the key and value cache; default: that of activations.")

@@ -1,4 +1,4 @@
-"""`kernelcast best-cap`: the chosen setting and the curves, for kernels, files, services and measured programs."""
+"""`kernelcast compare best-cap`: the chosen setting and the curves, for kernels, files, services and measured programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SERVICE = (LLAMA, "input=64", "output=4", "concurrency=1")
 
 
 def test_a_kernel_is_drawn_with_its_best_setting(run):
-    done = run("best-cap", "gemm", "4096x4096x4096", "bf16", "--device", "h100-sxm", "--slowdown", "5%")
+    done = run("compare", "best-cap", "gemm", "4096x4096x4096", "bf16", "--device", "h100-sxm", "--slowdown", "5%")
     assert done.code == 0, done.err
     assert "of those at most 5 % slower" in done.out
     assert "energy over the default's, by power limit in W" in done.out
@@ -20,7 +20,9 @@ def test_a_kernel_is_drawn_with_its_best_setting(run):
 
 
 def test_a_program_reads_json(run):
-    done = run("best-cap", "--time-s", 312, "--power-w", 241, "--device", "a40", "--slowdown", "0.1", "--json")
+    done = run(
+        "compare", "best-cap", "--time-s", 312, "--power-w", 241, "--device", "a40", "--slowdown", "0.1", "--json"
+    )
     result = json.loads(done.out)
     assert result["device"] == "nvidia-a40"
     assert result["best"]["time"] <= 1.1
@@ -32,7 +34,9 @@ def test_a_program_reads_json(run):
 def test_a_list_of_kernels_under_a_budget(run, tmp_path):
     path = tmp_path / "layer.yaml"
     path.write_text("- {family: gemm, dtype: bf16, m: 4096, n: 4096, k: 4096, count: 4}\n")
-    done = run("best-cap", path, "--device", "a100-sxm-80gb", "--budget-w", 40_000, "--host-w", 1500, "--json")
+    done = run(
+        "compare", "best-cap", path, "--device", "a100-sxm-80gb", "--budget-w", 40_000, "--host-w", 1500, "--json"
+    )
     assert done.code == 0, done.err
     result = json.loads(done.out)
     assert result["best"]["throughput"] > 1
@@ -42,7 +46,9 @@ def test_a_list_of_kernels_under_a_budget(run, tmp_path):
 
 def test_a_service_of_a_language_model(run):
     words = ("input=256", "output=16", "concurrency=4")
-    done = run("best-cap", "meta-llama/Llama-3.1-8B", *words, "--device", "h100-sxm", "--slowdown", "20%", "--json")
+    done = run(
+        "compare", "best-cap", "meta-llama/Llama-3.1-8B", *words, "--device", "h100-sxm", "--slowdown", "20%", "--json"
+    )
     assert done.code == 0, done.err
     result = json.loads(done.out)
     assert result["best"]["energy"] < 0.9
@@ -56,7 +62,7 @@ def test_a_service_of_a_configuration_and_one_that_guesses(run, tmp_path):
     path.write_text(json.dumps(config))
     guesses = ("speculate=2", "acceptance=0.7", f"draft={path}")
     for words in ((path, *SERVICE[1:]), (*SERVICE, *guesses)):
-        done = run("best-cap", *words, "requests=2", "--device", "h100-sxm", "--json")
+        done = run("compare", "best-cap", *words, "requests=2", "--device", "h100-sxm", "--json")
         assert done.code == 0, done.err
         assert json.loads(done.out)["best"]["energy"] < 1
 
@@ -83,13 +89,13 @@ def test_a_service_of_a_configuration_and_one_that_guesses(run, tmp_path):
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_said(run, args, words):
-    done = run("best-cap", *args)
+    done = run("compare", "best-cap", *args)
     assert done.code == 2
     assert words in done.err
 
 
 def test_the_curves_are_drawn_to_a_file(run, tmp_path):
-    ask = ("best-cap", "--time-s", 312, "--power-w", 241, "--device", "a40", "--out")
+    ask = ("compare", "best-cap", "--time-s", 312, "--power-w", 241, "--device", "a40", "--out")
     assert run(*ask, tmp_path / "curve.svg").code == 0
     assert (tmp_path / "curve.svg").read_text().startswith("<svg xmlns")
     assert "written as an .svg, got curve.pdf" in run(*ask, tmp_path / "curve.pdf").err

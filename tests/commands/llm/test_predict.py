@@ -29,6 +29,14 @@ def test_json_has_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["energy_per_token_j"]["value"] > 0
 
 
+def test_loads_are_read_as_people_write_them(capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ("llm", "predict", "meta-llama/Llama-3.1-8B", "--device", "h100-sxm", "--output", "64")
+    assert main([*ask, "--input", "1.5k", "--concurrency", "1_0"]) == 0
+    assert "10 under way, 1536 tokens in" in capsys.readouterr().out
+    assert main([*ask, "--input", "512", "--concurrency", "1q"]) == 2
+    assert "Invalid value for '--concurrency': give a whole number, such as 4096 or 4k" in capsys.readouterr().err
+
+
 def test_the_screen_names_what_was_asked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASK, "--rate", "2"]) == 0
     shown = capsys.readouterr().out

@@ -36,6 +36,13 @@ def test_devices_side_by_side(run, fake):
     assert totals.count("[") == 2, "a device that is named twice is shown once"
 
 
+def test_numbers_are_read_as_people_write_them(run, fake, config):
+    done = run("estimate", config, "--prefill", "2k", "--batch", "1_0", "--device", "h100-sxm")
+    assert "10 × 2048 new tokens" in done.out
+    done = run("estimate", config, "--prefill", "2.5", "--device", "h100-sxm")
+    assert "Invalid value for '--prefill': give a whole number, such as 4096 or 4k, not '2.5'" in done.error
+
+
 def test_a_configuration_of_ones_own(run, fake, config):
     for arguments, name in (
         (("--config", config), config.parent.name),
