@@ -34,7 +34,7 @@ from ..features.errors import SpecError
 from ..features.kernel import KernelSpec
 from ..models.predict.named_impl import check_specs
 from ..models.predict.prediction import Interval, Prediction, Predictor
-from .streamed_weights import cpu_stream, streamed
+from .memory_reads import cpu_stream, streamed
 
 MAX_COUNT = 10**9
 """Most runs of one kernel in a model: beyond any real one, so that a size in the wrong place is noticed."""
@@ -371,7 +371,7 @@ def predict_whole(
 ) -> WholeModelPrediction:  # fmt: skip
     """What a list of kernels costs on one device.
 
-    Every run of a kernel with weights reads weights of its own, as layers of a model do (`streamed_weights`).
+    Every run of a kernel with weights reads weights of its own, as layers of a model do (`memory_reads`).
 
     Args:
         predictor: a trained model.

@@ -14,7 +14,7 @@ from ...features.errors import SpecError
 from ...features.kernel import KernelSpec
 from ...models.predict.named_impl import check_name
 from ...models.predict.prediction import Interval, Prediction, Predictor
-from ..streamed_weights import cpu_stream, streamed, weights_b
+from ..memory_reads import cpu_stream, streamed, weights_b
 from ..units import checked_price, joules, num_bytes, plain, seconds, watts, with_ends
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts

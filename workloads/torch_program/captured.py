@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
+from math import ceil, isfinite, log2
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,12 +22,15 @@ from ...features.kernel import MAX_DIM
 from ..whole_model import MAX_COUNT
 from .kernels.fusion import Fused, fused
 from .kernels.table import kernels_of, makes_state
-from .memory import Memory, peak_memory
+from .memory import Memory, peak_memory, reuse_distances
 from .operation import ITEMSIZES_B, Operation, Recording, TensorInfo
 
 FORMAT = "kernelcast-program"
 """What the file says it is; `version` counts its forms."""
 VERSION = 1
+NEAR_B = 2.0**20
+"""Bytes that any cache still holds, so that what was touched no longer ago is not kept."""
+_LONGEST_WORD = 300
 _DEPTH = 2
 """Schemas of operators nest lists no deeper."""
 
@@ -40,11 +43,14 @@ class Call:
         operation: What is called; its storages are numbered within the call.
         count: How many there are in one run.
         compiled: How many where everything is compiled: other calls then, as chains of element-by-element operators are one.
+        reuse: What one of them touches that the program touched long before: how many bytes were touched since, as a power of
+            two, and how many of its own, in the mean of the calls.
     """
 
     operation: Operation
     count: int
     compiled: int
+    reuse: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +109,14 @@ def capture(recording: Recording, batch: int | None = None) -> Program:
         raise SpecError("the program ran no operator; put the work inside the `with` block", field="program")
     operations = [operation for operation in recording.operations if not makes_state(operation, recording)]
     runs = [fused(recording, operations, everything=everything) for everything in (False, True)]
-    counts = [_counted(run.operations) for run in runs]
-    distinct = {key: operation for some in counts for key, (operation, _) in some.items()}
+    eager, compiled = (_counted(run.operations, reuse_distances(recording, run.operations)) for run in runs)
     calls = tuple(
-        Call(operation, *(some[key][1] if key in some else 0 for some in counts)) for key, operation in distinct.items()
-    )
+        Call(
+            seen.operation, eager[key].count if key in eager else 0, compiled[key].count if key in compiled else 0,
+            seen.reuse(),
+        )
+        for key, seen in (eager | compiled | eager).items()
+    )  # fmt: skip
     return Program(
         calls=calls, operators=len(recording.operations), flops=recording.flops, views=recording.views,
         memory=peak_memory(recording), batch=batch, tf32=recording.tf32,
@@ -125,19 +134,33 @@ def merged_module(module: str) -> str:
     return re.sub(r"\.\d+(?=\.|$)", ".*", module)
 
 
-def _counted(operations: Iterable[Operation]) -> dict[Any, tuple[Operation, int]]:
-    """Equal operations once, by what makes them equal, with how many there are."""
-    counts: Counter[Any] = Counter()
-    first: dict[Any, Operation] = {}
-    for operation in operations:
+@dataclass(slots=True)
+class _Equal:
+    """Equal operations: one of them, how many there are, and the bytes of all by how many were touched since."""
+
+    operation: Operation
+    count: int
+    since_b: defaultdict[float, float]
+
+    def reuse(self) -> tuple[tuple[float, float], ...]:
+        return tuple((distance_b, size_b / self.count) for distance_b, size_b in sorted(self.since_b.items()))
+
+
+def _counted(operations: Iterable[Operation], reuse: Iterable[Sequence[tuple[float, float]]]) -> dict[Any, _Equal]:
+    """Equal operations once, by what makes them equal."""
+    results: dict[Any, _Equal] = {}
+    for operation, touches in zip(operations, reuse, strict=True):
         plain = _by_itself(operation)
         key = (
             plain.name, plain.inputs, plain.outputs, plain.module, plain.phase, plain.pointwise, plain.flops,
             tuple(plain.arguments.items()), plain.upper_bound,
         )  # fmt: skip
-        first.setdefault(key, plain)
-        counts[key] += 1
-    return {key: (first[key], count) for key, count in counts.items()}
+        equal = results.setdefault(key, _Equal(plain, 0, defaultdict(float)))
+        equal.count += 1
+        for distance_b, size_b in touches:
+            if distance_b > NEAR_B:
+                equal.since_b[2.0 ** ceil(log2(distance_b))] += size_b
+    return results
 
 
 def _by_itself(operation: Operation) -> Operation:
@@ -162,10 +185,10 @@ def _by_itself(operation: Operation) -> Operation:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is a number, a truth value, nothing, a tensor, or a list of these; words are of devices and modes."""
+    """Whether it is a number, a truth value, a word, nothing, a tensor, or a list of these; devices and dtypes are left out."""
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, TensorInfo) or type(value) in (bool, int, float)
+    return value is None or isinstance(value, TensorInfo) or type(value) in (bool, int, float, str)
 
 
 _Size = Annotated[int, Meta(ge=0, le=MAX_DIM)]
@@ -174,6 +197,7 @@ _Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 _Bytes = Annotated[int, Meta(ge=0, le=2**62)]
 _Name = Annotated[str, Meta(max_length=300)]
 _Amount = Annotated[float, Meta(ge=0, le=1e30)]
+_Distance = Annotated[float, Meta(ge=1, le=2.0**62)]
 _Place = Annotated[int, Meta(ge=0)]
 
 
@@ -196,6 +220,7 @@ class _Call(msgspec.Struct, forbid_unknown_fields=True):
     phase: _Name = "forward"
     pointwise: bool = False
     upper_bound: bool = False
+    reuse: Annotated[list[tuple[_Distance, _Amount]], Meta(max_length=64)] = []
 
 
 class _Memory(msgspec.Struct, forbid_unknown_fields=True):
@@ -250,6 +275,7 @@ def as_data(program: Program) -> dict[str, Any]:
             "arguments": {name: _written(value, item.operation.inputs) for name, value in item.operation.arguments.items()},
             "flops": item.operation.flops, "module": item.operation.module, "phase": item.operation.phase,
             "pointwise": item.operation.pointwise, "upper_bound": item.operation.upper_bound,
+            "reuse": [list(pair) for pair in item.reuse],
         }
         for item in program.calls
     ]  # fmt: skip
@@ -358,7 +384,7 @@ def _read_call(item: _Call, index: int, tensors: Sequence[_Tensor]) -> Call:
             f"{where}: {item.name} has not the inputs and arguments of PyTorch's operator ({type(error).__name__}: {error})",
             field=where,
         ) from error
-    return Call(operation, item.count, item.compiled)
+    return Call(operation, item.count, item.compiled, tuple(item.reuse))
 
 
 def _read(value: Any, inputs: Sequence[TensorInfo], where: str, depth: int = 0) -> Any:
@@ -366,8 +392,9 @@ def _read(value: Any, inputs: Sequence[TensorInfo], where: str, depth: int = 0) 
         return tuple(_read(item, inputs, where, depth + 1) for item in value)
     if isinstance(value, dict) and isinstance(place := value.get("input"), int) and 0 <= place < len(inputs):
         return inputs[place]
-    if value is None or type(value) in (bool, int, float):
+    if value is None or type(value) in (bool, int, float) or (isinstance(value, str) and len(value) <= _LONGEST_WORD):
         return value
     raise SpecError(
-        f'{where}: arguments are numbers, truth values, null, {{"input": position}} and lists of these', field=where
+        f'{where}: arguments are numbers, truth values, short words, null, {{"input": position}} and lists of these',
+        field=where,
     )

@@ -13,9 +13,9 @@ from ...features.kernel import KernelSpec
 from ...models.predict.power_cap import in_steady_state, rows_under
 from ...models.predict.power_law import PowerSetting
 from ...models.predict.prediction import Interval, Prediction, Predictor
+from ..memory_reads import cache_reach, streamed
 from ..savings import IDLE_SHARE
 from ..serving.engine.collectives import most_ranks
-from ..streamed_weights import cpu_stream, streamed
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
 from .kernels.host_calls import host_s
 from .kernels.kernel_use import BETWEEN_MACHINES, LINK, KernelUse
@@ -109,6 +109,12 @@ def estimate_on(
         raise SpecError("the program runs no operator; put the work inside the `with` block", field="program")
     is_cpu = device.kind == "cpu"
     placed = [[_on(use, threads if is_cpu else None) for use in uses] for uses in program.uses]
+    reach = cache_reach(predictor, device, threads, coverage)
+    if reach is not None:
+        placed = [
+            _with_fetches(uses, reach.fetched_b(reuse, operation.bytes_in + operation.bytes_out))
+            for uses, operation, reuse in zip(placed, program.operations, program.reuse, strict=True)
+        ]
     every = (spec for uses in placed for use in uses for spec in _specs_of(use))
     known, refusals = _predictions(predictor, list(dict.fromkeys(every)), device.name, coverage)
     placed = [[each for use in uses for each in _answering(use, known)] for uses in placed]
@@ -118,11 +124,12 @@ def estimate_on(
             counts[replace(use, count=1, stand_in="")] += calls * use.count
     unanswered = _unanswered(program, placed, refusals)
     answered = [use for use in counts if use.spec in known]
-    parts = streamed(
-        [use.spec for use in answered], [counts[use] for use in answered], [known[use.spec] for use in answered], device,
-        rate_b_per_s=cpu_stream(predictor, device, threads, coverage),
-    )  # fmt: skip
+    parts = [known[use.spec] for use in answered]
+    if reach is None:
+        parts = streamed([use.spec for use in answered], [counts[use] for use in answered], parts, device)
     adjusted = {use: use.adjusted(part, device) for use, part in zip(answered, parts, strict=True)}
+    if reach is not None:
+        adjusted = {use: reach.with_fetches(part, use.fetched_b) for use, part in adjusted.items()}
     steady = in_steady_state(
         [use.spec for use in adjusted], list(adjusted.values()), [counts[use] for use in adjusted], device
     )
@@ -169,6 +176,11 @@ def estimate_on(
 def _on(use: KernelUse, threads: int | None) -> KernelUse:
     others = tuple(_on(each, threads) for each in use.otherwise)
     return replace(use, spec=replace(use.spec, threads=threads), otherwise=others)
+
+
+def _with_fetches(uses: Sequence[KernelUse], fetched_b: float) -> list[KernelUse]:
+    """The kernels of an operator, of which the first fetches what its tensors lack in the caches."""
+    return [replace(use, fetched_b=fetched_b / use.count) if i == 0 else use for i, use in enumerate(uses)]
 
 
 def _specs_of(use: KernelUse) -> Iterator[KernelSpec]:

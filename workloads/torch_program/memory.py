@@ -1,13 +1,19 @@
-"""Peak memory of a recorded program, and what is in it at that moment."""
+"""Memory of a recorded program: its peak with what is in it at that moment, and how long ago each tensor was last touched."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .operation import ACTIVATIONS, GRADIENTS, INPUTS, OPTIMIZER_STATE, WEIGHTS, Recording
+from .operation import ACTIVATIONS, GRADIENTS, INPUTS, OPTIMIZER_STATE, WEIGHTS, Operation, Recording, TensorInfo
 
 _ALWAYS = frozenset({WEIGHTS, OPTIMIZER_STATE})
 """What stays from one step to the next: a later step starts with the state that the first one makes."""
+
+
+_ROWS_OF = frozenset({"aten.embedding", "aten.index_select", "aten.index", "aten.gather"})
+"""Operators that read of their first tensor no more than they write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +96,94 @@ def _compiled_ends(recording: Recording) -> dict[int, int]:
             in_place = reader.pointwise and any(recording.lifetimes[t.storage][0] == size_b for t in reader.outputs)
             ends[storage] = last[storage] + (not in_place)
     return ends
+
+
+def reuse_distances(recording: Recording, operations: Sequence[Operation]) -> list[list[tuple[float, float]]]:
+    """Of each operation the blocks it touches: bytes touched since the block last was, its own with them, and its own alone.
+
+    It is one of a step that follows an equal one. A tensor that is made takes the block that one of its size left last, as
+    allocators do. `operations` are those of the recording, in order; some may be left out or merged.
+    """
+    stays = {
+        storage for storage, (_, came, _) in recording.lifetimes.items()
+        if came == 0 or recording.roles.get(storage) in _ALWAYS
+    }  # fmt: skip
+    last: dict[int, int] = {}
+    whole_b: dict[int, float] = {storage: size_b for storage, (size_b, _, _) in recording.lifetimes.items()}
+    for i, operation in enumerate(operations):
+        for tensor in (*operation.inputs, *operation.outputs):
+            last[tensor.storage] = i
+            whole_b.setdefault(tensor.storage, tensor.nbytes)
+    touched = _Touched(2 * sum(len(each.inputs) + len(each.outputs) for each in operations))
+    free: defaultdict[float, list[int]] = defaultdict(list)
+    blocks: dict[int, int] = {}
+    results: list[list[tuple[float, float]]] = []
+    for _ in range(2):
+        results = []
+        for i, operation in enumerate(operations):
+            sizes_b: dict[int, float] = {}
+            for tensor, read_b in _touches(operation):
+                storage = tensor.storage
+                if storage not in blocks:
+                    left = free[whole_b[storage]]
+                    blocks[storage] = left.pop() if left and storage not in stays else touched.new_block()
+                block = blocks[storage]
+                sizes_b[block] = min(whole_b[storage], sizes_b.get(block, 0.0) + read_b)
+            results.append([(touched.since(block) + size_b, size_b) for block, size_b in sizes_b.items()])
+            for block, size_b in sizes_b.items():
+                touched.touch(block, size_b)
+            for storage in {tensor.storage for tensor, _ in _touches(operation)} - stays:
+                if last[storage] == i:
+                    free[whole_b[storage]].append(blocks.pop(storage))
+    return results
+
+
+def _touches(operation: Operation) -> list[tuple[TensorInfo, float]]:
+    """Tensors that an operation reads or writes, with how many of their bytes."""
+    tensors = [(tensor, float(tensor.nbytes)) for tensor in (*operation.inputs, *operation.outputs)]
+    if operation.name in _ROWS_OF and tensors:
+        tensors[0] = tensors[0][0], min(tensors[0][1], float(operation.bytes_out))
+    return tensors
+
+
+class _Touched:
+    """Blocks by when they were last touched; a binary indexed tree (Fenwick 1994) adds up those touched since.
+
+    Args:
+        most: Touches that there will be.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._sums = [0.0] * (most + 1)
+        self._last: dict[int, tuple[int, float]] = {}
+        self._now = self._blocks = 0
+        self._total = 0.0
+
+    def new_block(self) -> int:
+        """The number of a block that was never touched."""
+        self._blocks += 1
+        return self._blocks
+
+    def since(self, block: int) -> float:
+        """Bytes of other blocks touched since a block was; of one never touched, of all."""
+        if block not in self._last:
+            return self._total
+        place, before = self._last[block][0], 0.0
+        while place:
+            before += self._sums[place]
+            place &= place - 1
+        return self._total - before
+
+    def touch(self, block: int, size_b: float) -> None:
+        """Touch so many bytes of a block now."""
+        if block in self._last:
+            self._add(*self._last[block], sign=-1.0)
+        self._now += 1
+        self._last[block] = (self._now, size_b)
+        self._add(self._now, size_b)
+
+    def _add(self, place: int, size_b: float, sign: float = 1.0) -> None:
+        self._total += sign * size_b
+        while place < len(self._sums):
+            self._sums[place] += sign * size_b
+            place += place & -place

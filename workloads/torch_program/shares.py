@@ -23,6 +23,7 @@ class Priced:
         operations: Calls that differ.
         counts: How many there are of each.
         uses: The kernels of one of each.
+        reuse: What one of each touches that the program touched long before, see `Call`.
         views: Calls that only gave another view of a tensor.
         graphs: Calls of what was compiled as one.
         notes: What was fused.
@@ -31,6 +32,7 @@ class Priced:
     operations: Sequence[Operation]
     counts: Sequence[int]
     uses: Sequence[Sequence[KernelUse]]
+    reuse: Sequence[tuple[tuple[float, float], ...]]
     views: int
     graphs: int = 0
     notes: tuple[str, ...] = ()
@@ -59,9 +61,9 @@ class Priced:
 
 def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
     """The kernels of a program on a kind of device, `gpu` or `cpu`; `compiled`: as if all of it were compiled."""
-    counts = [(call.operation, call.compiled if compiled else call.count) for call in program.calls]
-    counts = [(operation, count) for operation, count in counts if count]
-    uses = [kernels_of(operation, kind) for operation, _ in counts]
+    counts = [(call.operation, call.compiled if compiled else call.count, call.reuse) for call in program.calls]
+    counts = [each for each in counts if each[1]]
+    uses = [kernels_of(operation, kind) for operation, *_ in counts]
     families = [
         name for name, is_rounded in (("gemm", program.tf32), ("conv2d", program.tf32_convolutions)) if is_rounded
     ]
@@ -76,10 +78,11 @@ def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
             f"what torch.compile would fuse was recorded eagerly: {fusion.chained} element-by-element operators are taken as "
             f"{fusion.passes} passes, nothing else as fused",
         )
-    trains = any(operation.phase == BACKWARD for operation, _ in counts)
+    trains = any(operation.phase == BACKWARD for operation, *_ in counts)
     graphs = 1 + trains if compiled or program.compiles else 0
     views = 0 if compiled else program.views
-    return Priced([each for each, _ in counts], [count for _, count in counts], uses, views, graphs, notes)
+    operations, numbers, reuse = zip(*counts, strict=True) if counts else ((), (), ())
+    return Priced(operations, numbers, uses, reuse, views, graphs, notes)
 
 
 def _in_tf32(use: KernelUse, families: Sequence[str]) -> KernelUse:

@@ -53,6 +53,26 @@ def test_a_file_of_json_is_priced_as_the_program(run: Run, predictor: ArtifactPr
     assert again == run.answers
 
 
+def test_words_of_arguments_and_what_was_touched_long_before_are_kept(recorded: Callable[..., Run]) -> None:
+    layers, x = [torch.randn(1024, 1024) for _ in range(16)], torch.randn(1, 1024)
+
+    def step() -> None:
+        y = x
+        for layer in layers:
+            y = torch.nn.functional.gelu(y @ layer, approximate="tanh")
+
+    program = recorded(step).program
+    product, gelu = (call for call in program.calls if call.operation.name in ("aten.mm", "aten.gelu"))
+    assert gelu.operation.arguments["approximate"] == "tanh"
+    assert dict(product.reuse)[2.0**27] == pytest.approx(2.0**22, rel=0.01), "64 MB of the other layers lie between two runs"
+    assert all(size_b <= 4096 for _, size_b in gelu.reuse)
+    assert read_program(as_data(program)) == program
+    data = as_data(program)
+    data["calls"][0]["arguments"]["approximate"] = "tanh" * 100
+    with pytest.raises(SpecError, match="short words"):
+        read_program(data)
+
+
 def test_what_could_be_won_is_said_for_each_device(run: Run) -> None:
     kinds = {name: {saving.kind for saving in savings} for name, savings in run.answers.savings.items()}
     assert "launches" in kinds["nvidia-h100-sxm-80gb"]

@@ -47,6 +47,24 @@ def test_a_limit_takes_time_and_saves_energy(recorded: Callable[..., Run]) -> No
     assert limited.power_w.upper <= 400 * (1 + 1e-9)
 
 
+def test_a_cpu_fetches_weights_that_its_caches_no_longer_hold(recorded: Callable[..., Run]) -> None:
+    """One layer again and again finds its weights in the caches, 16 layers of 4 MB do not."""
+    x = torch.randn(1, 1024)
+
+    def times_s(count: int) -> float:
+        layers = [torch.randn(1024, 1024) for _ in range(count)]
+
+        def step() -> None:
+            for i in range(16):
+                x @ layers[i % count]
+
+        return recorded(step, "amd-epyc-7003-vm-2c", threads=1).totals["amd-epyc-7003-vm-2c"].latency_s.value
+
+    near, far = times_s(1), times_s(16)
+    # Memory delivers some 10 GB/s to one core: 67 MB in 6.7 ms.
+    assert 4e-3 < far - near < 12e-3
+
+
 def test_savings_are_those_under_the_limit(recorded: Callable[..., Run]) -> None:
     usual, limited = (
         recorded(products, "h100-sxm", **setting).answers.savings[H100] for setting in ({}, {"power_limit_w": 300})

@@ -1,4 +1,4 @@
-"""Peak memory: by hand on a small recording, and beside PyTorch's own tracker of a second step."""
+"""Peak memory: by hand on a small recording, and beside PyTorch's own tracker of a second step; reuse of memory by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from kernelcast.workloads.torch_program.memory import peak_memory
-from kernelcast.workloads.torch_program.operation import OPTIMIZER_STATE, WEIGHTS, Operation, Recording
+from kernelcast.workloads.torch_program.memory import peak_memory, reuse_distances
+from kernelcast.workloads.torch_program.operation import OPTIMIZER_STATE, WEIGHTS, Operation, Recording, TensorInfo
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -22,6 +22,32 @@ def test_the_peak_is_where_most_lives_and_what_is_kept_is_there_from_the_start()
     memory = peak_memory(Recording(operations, lifetimes=lifetimes, roles={0: WEIGHTS, 4: OPTIMIZER_STATE}))
     assert (memory.weights_b, memory.optimizer_state_b, memory.activations_b, memory.peak_b) == (100, 40, 30, 170)
     assert memory.at == "aten.op1 in Net"
+
+
+def of(storage: int, elements: int) -> TensorInfo:
+    return TensorInfo((elements,), (1,), "float32", 4, storage)
+
+
+def test_a_tensor_is_as_far_back_as_what_was_touched_since() -> None:
+    # Weights 0 and 1 stay; 2 and 3 are made and dropped, so that each takes the block that the one before it left.
+    operations = [
+        Operation("aten.mm", {}, (of(0, 100),), (of(2, 10),)),
+        Operation("aten.mm", {}, (of(1, 200), of(2, 10)), (of(3, 10),)),
+        Operation("aten.relu", {}, (of(3, 10),), (of(4, 10),)),
+    ]
+    lifetimes = {0: (400, 0, None), 1: (800, 0, None), 2: (40, 1, 2), 3: (40, 2, 3), 4: (40, 3, None)}
+    first, second, third = reuse_distances(Recording(operations, lifetimes=lifetimes), operations)
+    step_b = 400 + 800 + 40 + 40
+    assert first[0] == (step_b, 400)
+    assert second == [(step_b, 800), (40, 40), (40 + 400 + 40, 40)]
+    assert third == [(40, 40), (40 + 40, 40)]
+
+
+def test_a_gather_reads_no_more_of_a_table_than_it_writes() -> None:
+    gather = Operation("aten.embedding", {}, (of(0, 10**6), of(1, 5)), (of(2, 50),))
+    lifetimes = {0: (4 * 10**6, 0, None), 1: (20, 0, None), 2: (200, 0, None)}
+    ((table, *_),) = reuse_distances(Recording([gather], lifetimes=lifetimes), [gather])
+    assert table == (200 + 20 + 200, 200)
 
 
 def convolutions() -> nn.Module:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ....features.device import Device
 from ....features.kernel import KernelSpec
 from ....models.predict.prediction import Interval, Predictor
+from ...memory_reads import answer_on
 from ...savings import HOST_CALL_S
-from ...streamed_weights import answer_on
 
 HOST_VIEW_S = Interval(2.2e-6, 1.1e-6, 4.4e-6)
 """The same as `HOST_CALL_S` of a CPU for a call that only gives another view of a tensor, of the same programs."""

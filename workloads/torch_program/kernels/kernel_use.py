@@ -88,6 +88,7 @@ class KernelUse:
         otherwise: What answers in its place where the model is surer of that (`device_estimate.py`).
         at_most: Whether it takes no longer than `otherwise`, which then answers where that is faster.
         upper_bound: Whether it is the most that may run, so that it may take next to nothing.
+        fetched_b: Bytes that one run fetches from a CPU's memory, since the program touched them long before.
     """
 
     spec: KernelSpec
@@ -99,6 +100,7 @@ class KernelUse:
     otherwise: tuple[KernelUse, ...] = ()
     at_most: bool = False
     upper_bound: bool = False
+    fetched_b: float = 0.0
 
     def upper(self) -> KernelUse:
         """The same as the most that may run."""

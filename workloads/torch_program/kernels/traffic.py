@@ -53,6 +53,9 @@ def elementwise(operation: Operation, kind: str) -> Uses:
         if name == "pow" and operation.arguments.get("exponent") in _SHORT_POWERS:
             variant = "mulu"
     like = _COMPUTES_LIKE.get(name)
+    if kind == "cpu" and (name == "gelu_backward" or operation.arguments.get("approximate") == "tanh"):
+        # 1.2 million elements in fp32 on a Zen 3: by erf 1.3 ms forwards, 3.1 backwards, by tanh 4.3 and 4.6; tanh itself 4.1.
+        like = "tanh"
     variant = like or variant
     same = (
         like is None

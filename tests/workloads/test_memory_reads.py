@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import kernelcast
 import pytest
@@ -10,7 +11,7 @@ from kernelcast.features.device import catalogue
 from kernelcast.features.kernel import KernelSpec
 from kernelcast.models.predict.prediction import Interval, Prediction
 from kernelcast.models.predict.predictor import ArtifactPredictor
-from kernelcast.workloads.streamed_weights import cpu_stream, streamed
+from kernelcast.workloads.memory_reads import cache_reach, cpu_stream, streamed
 from kernelcast.workloads.whole_model import Kernel, predict_whole
 
 L40S = catalogue().get("nvidia-l40s")
@@ -109,6 +110,24 @@ def test_only_a_cpu_that_was_measured_has_a_stream_of_its_own(predictor: Artifac
     devices = predictor.devices
     assert cpu_stream(predictor, devices.get("nvidia-l40s"), None) is None
     assert cpu_stream(predictor, devices.get("apple-m1-cpu"), None) is None
+
+
+def test_caches_reach_as_far_as_sums_of_vectors_were_measured_fast(predictor: ArtifactPredictor) -> None:
+    on = predictor.devices.get(ZEN3)
+    reach = cache_reach(predictor, on, 1)
+    assert reach is not None
+    assert all(before <= after for before, after in pairwise(reach.shares))
+    assert reach.fetched_b([(2e6, 1e6)], 1e6) < 0.1e6
+    assert reach.fetched_b([(1e9, 1e6)], 1e6) > 0.9e6
+    # What does not fit by itself was measured from memory.
+    assert reach.fetched_b([(1e9, 1e6)], 1e9) == 0.0
+    alone = prediction(1e-3)
+    fetched = reach.with_fetches(alone, 1e6)
+    assert fetched.latency_s.value == pytest.approx(1e-3 + 1e6 / reach.rate_b_per_s.value)
+    assert fetched.latency_s.lower < fetched.latency_s.value < fetched.latency_s.upper
+    assert fetched.bound == "dram"
+    assert reach.with_fetches(alone, 0.0) == alone
+    assert cache_reach(predictor, L40S, None) is None
 
 
 def test_one_core_reads_weights_no_faster_than_it_streams(predictor: ArtifactPredictor) -> None:
