@@ -31,6 +31,7 @@ from ..family_model.intervals import power_limits_of
 from ..family_model.products import alignment_limits, unknown_sides
 from ..family_model.utilisation import POWERED_KIND
 from .floors import log_call_s, log_column_s, log_rows_s, log_stream, log_streamed_s
+from .named_impl import never_together
 from .prediction import HOST_S, MOST_PASSES, ScoreRows
 
 SCALED_BOUND = "scaled bound"
@@ -312,7 +313,7 @@ def training_support(
         timing=read.timing or "device",
         novelty=novelty,
         warnings=tuple(warnings),
-        fallback_warning=_never_together(schema, label, read_as) if novelty > 0 else None,
+        fallback_warning=never_together(schema.settings, label, read_as) if novelty > 0 else None,
         alignments=alignment_limits(category, model.largest),
         largest_sizes=size_limits(category, model.largest, family.dim_names),
         unknown_vectors=unknown_sides(read, read_as, model.vectors),
@@ -387,13 +388,6 @@ def _label_warning(what: str, label: str, known: Sequence[str], read_as: str) ->
     """What to say of a label that was never measured; `read_as` is the impl that stands in, empty for none."""
     if what == "impl" and read_as in known and read_as:
         return f"impl {label!r} was never measured; {read_as} answers"
-    measured = [other for other in known if other and other != NO_THREADS]
-    more = f" and {len(measured) - _MOST_LISTED} others" if len(measured) > _MOST_LISTED else ""
-    return f"{what} {label!r} was never measured; measured: {listed(measured[:_MOST_LISTED])}{more}"
-
-
-def _never_together(schema: FeatureSchema, label: str, impl: str) -> str:
-    """Why a category is new all of whose labels are known by themselves."""
-    together = described(label.partition(" ")[2])
-    known = [setting for setting in schema.settings if setting.split(" ")[0] == impl]
-    return f"{together!r} was never measured; measured of {impl}: {listed(known) or 'nothing'}"
+    names = [other for other in known if other and other != NO_THREADS]
+    more = f" and {len(names) - _MOST_LISTED} others" if len(names) > _MOST_LISTED else ""
+    return f"{what} {label!r} was never measured; measured: {listed(names[:_MOST_LISTED])}{more}"

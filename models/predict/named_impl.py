@@ -1,4 +1,5 @@
 """Whether a library that a question names was ever measured: one that never was is no answer with a note, but an error.
+One that was, but not as the question has it, is answered with a note.
 
 A predictor itself takes every name, as rows of a new library are judged and calibrated before it is known. A version that was
 never measured is read as the nearest of its library (`nearest_impl`).
@@ -10,7 +11,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from ...features.batch.cases import Cases
-from ...features.batch.category import nearest_impl
+from ...features.batch.category import described, nearest_impl
 from ...features.errors import SpecError, listed
 from ...features.kernel import KernelSpec
 from .prediction import Predictor
@@ -64,3 +65,26 @@ def check_name(impl: str, known: Sequence[str], what: str) -> None:
         more = f" and {len(names) - _CLOSE} others, see `kernelcast devices kernels`" if len(names) > _CLOSE else ""
         advice = f"measured: {listed(names[:_CLOSE]) or 'none with a name'}{more}; without impl, the usual one answers"
     raise SpecError(f"no {what} of impl {impl!r} was measured", field="impl", advice=advice)
+
+
+def never_together(settings: Iterable[str], label: str, impl: str) -> str:
+    """Why a category is new all of whose words are known by themselves.
+
+    Args:
+        settings: what was measured of the family, as `described`.
+        label: the category's, as `measured_label`.
+        impl: the implementation it is read as.
+    """
+    kernel, _, knobs = described(label.partition(" ")[2]).partition(" with ")
+    known = [setting for setting in settings if setting.split(" ")[0] == impl]
+    configured = [
+        setting.partition(" with ")[2].split(",") for setting in known if setting.startswith(f"{kernel} with ")
+    ]
+    lacks = [[knob for knob in each if knob not in knobs.split(",")] for each in configured]
+    if lacks and min(lacks, key=len):
+        return (
+            f"{kernel!r} was measured in configurations that also say {listed(min(lacks, key=len))}; "
+            "`kernelcast compare rank` lists such, the fastest first"
+        )
+    more = f"{kernel} with {knobs}" if knobs else kernel
+    return f"{more!r} was never measured; measured of {impl}: {listed(known) or 'nothing'}"

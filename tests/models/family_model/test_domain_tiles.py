@@ -78,7 +78,10 @@ TRITON = {"tile_m": 128, "tile_n": 128, "tile_k": 64, "warps": 8, "stages": 3, "
         (gemm(4096, 1), "no cupy-tiled case with knobs like these"),
         (gemm(4096, 16, dtype="bf16"), "'cupy-tiled bf16 gpu with tile_k,tile_m,tile_n' was never measured"),
         (gemm(4096, impl="iree"), "'iree fp32 gpu' was never measured"),
-        (gemm(4096, dtype="bf16", impl="triton"), "'triton bf16 gpu' was never measured"),
+        (
+            gemm(4096, dtype="bf16", impl="triton"),
+            "was measured in configurations that also say group_m, split_k, stages",
+        ),
         (
             KernelSpec.of("gemm", "bf16", impl="triton", config=TRITON | {"stages": 100}, m=4096, n=4096, k=4096),
             "knobs",
