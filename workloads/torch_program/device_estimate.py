@@ -187,10 +187,12 @@ def _specs_of(use: KernelUse) -> Iterator[KernelSpec]:
     """What is predicted to answer a use; where something may stand in for it also calls of both, as which the device may have
     been measured.
     """
-    for each in (use, *use.otherwise):
-        yield each.spec
-        if use.otherwise:
-            yield _called(each)
+    yield use.spec
+    if use.otherwise:
+        yield _called(use)
+    for each in use.otherwise:
+        yield _called(each)
+        yield from _specs_of(each)
 
 
 def _called(use: KernelUse) -> KernelSpec:
@@ -202,22 +204,24 @@ def _answering(use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> tuple[
 
     Also where that is faster, and the use takes no longer.
     """
-    answer = known.get(use.spec)
+    answer, others = known.get(use.spec), tuple(each for other in use.otherwise for each in _answering(other, known))
     if use.at_most and answer is not None:
-        others = [known[each.spec].latency_s.value for each in use.otherwise if each.spec in known]
-        slower = len(others) == len(use.otherwise) and answer.latency_s.value > sum(others)
-        return use.otherwise if slower else (replace(use, otherwise=(), at_most=False),)
-    if use.otherwise and (answer is None or answer.regime == "unseen_kind" or _surer(use.otherwise, use, known)):
-        return use.otherwise
+        times_s = [known[each.spec].latency_s.value for each in others if each.spec in known]
+        if len(times_s) == len(others) and answer.latency_s.value > sum(times_s):
+            return others
+    elif use.otherwise and (answer is None or answer.regime == "unseen_kind" or _surer(use.otherwise, use, known)):
+        return others
     return (replace(use, otherwise=(), at_most=False),)
 
 
 def _surer(others: Sequence[KernelUse], use: KernelUse, known: Mapping[KernelSpec, Prediction]) -> bool:
-    """Whether the use was not measured on the device, and the others were or have far narrower intervals."""
+    """Whether nothing like the use was measured on the device, and the others were or have far narrower intervals."""
 
     def is_measured(each: KernelUse) -> bool:
         answers = (known.get(each.spec), known.get(_called(each)))
-        return any(answer is not None and answer.regime in ("seen", "adapted") for answer in answers)
+        return any(
+            answer is not None and answer.regime in ("seen", "adapted") and answer.in_domain for answer in answers
+        )
 
     def log_width(each: KernelUse) -> float:
         interval = known[each.spec].latency_s if each.spec in known else None

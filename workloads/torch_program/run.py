@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...features.errors import SpecError
+from ...features.device import Catalogue
+from ...features.errors import SpecError, listed
 from ...models.predict.power_law import checked_setting
 from ...models.predict.predictor import ArtifactPredictor
 from ..compare.spec_on_devices import read_prices
@@ -17,6 +18,24 @@ from .captured import Program, capture, save_program
 from .device_estimate import DeviceEstimate
 from .memory import Memory
 from .operation import Recording
+
+
+class Totals(dict[str, DeviceEstimate]):
+    """What a program costs by catalogue name; other names of a device find it, too."""
+
+    def __init__(self, totals: Mapping[str, DeviceEstimate], devices: Catalogue) -> None:
+        """Costs by catalogue name, and the catalogue that knows the other names."""
+        super().__init__(totals)
+        self._devices = devices
+
+    def __missing__(self, name: str) -> DeviceEstimate:
+        try:
+            known = self._devices.get(name).name
+        except SpecError as error:
+            raise KeyError(str(error)) from error
+        if known not in self:
+            raise KeyError(f"{known} was not estimated; there are {listed(list(self))}")
+        return self[known]
 
 
 class Run:
@@ -160,9 +179,9 @@ class Run:
         return self._answers
 
     @property
-    def totals(self) -> Mapping[str, DeviceEstimate]:
+    def totals(self) -> Totals:
         """The cost by device name, in the order they were named."""
-        return self.answers.totals
+        return Totals(self.answers.totals, self._predictor.devices)
 
     @property
     def memory(self) -> Memory:

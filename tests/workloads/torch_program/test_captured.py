@@ -64,7 +64,9 @@ def test_words_of_arguments_and_what_was_touched_long_before_are_kept(recorded: 
     program = recorded(step).program
     product, gelu = (call for call in program.calls if call.operation.name in ("aten.mm", "aten.gelu"))
     assert gelu.operation.arguments["approximate"] == "tanh"
-    assert dict(product.reuse)[2.0**27] == pytest.approx(2.0**22, rel=0.01), "64 MB of the other layers lie between two runs"
+    assert dict(product.reuse)[2.0**27] == pytest.approx(2.0**22, rel=0.01), (
+        "64 MB of the other layers lie between two runs"
+    )
     assert all(size_b <= 4096 for _, size_b in gelu.reuse)
     assert read_program(as_data(program)) == program
     data = as_data(program)

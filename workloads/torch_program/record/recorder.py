@@ -297,7 +297,7 @@ def _answer(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_valu
             ) from error
         raise UnknownValueError(
             f"{line()} needs the values of a tensor ({func.name()}), and an estimate computes none; "
-            "leave out what depends on values (`if` and `while` on a tensor), or "
+            "leave out what depends on values (`if` and `while` on a tensor; `x.item()` may be added up, `float(x)` not), or "
             "estimate the part before and the part behind it",
             field="program",
         ) from error

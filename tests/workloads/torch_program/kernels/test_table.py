@@ -117,10 +117,10 @@ def test_causal_attention_is_the_familys_own_and_its_backward_three_times_as_lon
 
     ran = operations(program)
     (forward,), (backward,) = uses(ran, ATTENTION, "cpu"), uses(ran, f"{ATTENTION}_backward", "cpu")
-    assert (
-        str(forward.spec)
-        == "attention[batch=2,heads=8,kv_heads=2,q_len=64,kv_len=64,head_dim=32,window=0]:fp32 prefill device"
-    )
+    sizes = "attention[batch=2,heads=8,kv_heads=2,q_len=64,kv_len=64,head_dim=32,window=0]"
+    (causal,) = forward.otherwise
+    assert [str(forward.spec), str(causal.spec)] == [f"{sizes}:fp32 full device", f"{sizes}:fp32 prefill device"]
+    assert forward.at_most
     assert forward.stand_in == ""
     assert flops(backward) == 3.0 * flops(forward)
     assert uses(ran, f"{ATTENTION}_backward", "gpu")[0].scale == 2.5
