@@ -28,7 +28,7 @@ ModelName = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model that ships, such as meta-llama/Llama-3.1-70B, or a config.json.")
 ]
 DeviceNames = Annotated[
-    str, typer.Option("--devices", "--device", metavar="NAMES", help="GPUs to choose among, separated by commas.")
+    str, typer.Option("--devices", metavar="NAMES", help="GPUs to choose among, separated by commas.")
 ]
 MostTtft = Annotated[
     float | None, typer.Option("--ttft", metavar="S", help="Longest time to the first token, median request.")

@@ -218,7 +218,7 @@ def test_what_is_wrong_is_named(client: Client, change: dict[str, Any], field: s
         ({"memory": {}}, "program", "damaged"),
         ({"calls": [PROGRAM["calls"][0] | {"inputs": [[9, 0]]}]}, "program.calls[0]", "no tensor 9"),
         ({"calls": [PROGRAM["calls"][0] | {"arguments": {}}]}, "program.calls[0]", "has not the inputs"),
-        ({"calls": [PROGRAM["calls"][0] | {"arguments": {"self": "x"}}]}, "program.calls[0]", "arguments are numbers"),
+        ({"calls": [PROGRAM["calls"][0] | {"arguments": {"self": "x" * 301}}]}, "program.calls[0]", "arguments are numbers"),
         ({"tensors": [MATRIX, [[2], [1, 1], "float32", 4]]}, "program.calls[0]", "number of strides"),
         ({"tensors": [MATRIX, [[512, 512], [512, 1], "float33", 4]]}, "program.tensors[1]", "no dtype 'float33' of 4 bytes"),
         ({"tensors": [[[256, 77], [77, 1], "float32", 4], [[1024, 8], [8, 1], "float32", 4]]}, "program.calls[0]",

@@ -297,8 +297,8 @@ def _attention(operation: Operation, kind: str, query: TensorInfo, key: TensorIn
     if causal and not variant and queries > 1:
         # It leaves tiles out that the mask hides; many of its rows are of engines, which look up pages of a cache besides.
         # On a GPU PyTorch's own where that was measured: 4 × 16 heads of 64, 2,048 long, take it 127 µs on an H100, vLLM 170.
-        own = replace(spec, impl="torch") if kind == "gpu" else spec
-        hidden = KernelUse(own, otherwise=(KernelUse(spec),) if kind == "gpu" else ())
+        by_torch = replace(spec, impl="torch") if kind == "gpu" else spec
+        hidden = KernelUse(by_torch, otherwise=(KernelUse(spec),) if kind == "gpu" else ())
         uses = [KernelUse(replace(spec, variant="full"), otherwise=(hidden,), at_most=True)]
     if mean != size:
         uses = scaled(uses, 1.0, "attention with values of another size as with the mean of both")
