@@ -81,9 +81,10 @@ def never_together(settings: Iterable[str], label: str, impl: str) -> str:
         setting.partition(" with ")[2].split(",") for setting in known if setting.startswith(f"{kernel} with ")
     ]
     lacks = [[knob for knob in each if knob not in knobs.split(",")] for each in configured]
-    if lacks and min(lacks, key=len):
+    fewest = min(lacks, key=len, default=[])
+    if fewest:
         return (
-            f"{kernel!r} was measured in configurations that also say {listed(min(lacks, key=len))}; "
+            f"{kernel!r} was measured in configurations that also say {listed(fewest)}; "
             "`kernelcast compare rank` lists such, the fastest first"
         )
     more = f"{kernel} with {knobs}" if knobs else kernel
