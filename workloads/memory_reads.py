@@ -139,10 +139,10 @@ def cache_reach(predictor: Predictor, device: Device, threads: int | None, cover
     per_byte = np.array([answer.latency_s.value for answer in answers]) / lengths_b
     # Short vectors take long for their calls, and none comes faster than a longer one.
     per_byte = np.minimum.accumulate(per_byte[::-1])[::-1]
-    slowest, fastest = 1.0 / rate.value, float(per_byte[0])
-    if slowest <= fastest:
-        return None
-    return CacheReach(rate, lengths_b, np.clip((per_byte - fastest) / (slowest - fastest), 0.0, 1.0))
+    fastest = float(per_byte[0])
+    gap = 1.0 / rate.value - fastest
+    shares = np.clip((per_byte - fastest) / gap, 0.0, 1.0) if gap > 0 else np.zeros_like(per_byte)
+    return CacheReach(rate, lengths_b, shares)
 
 
 def answer_on(predictor: Predictor, spec: KernelSpec, device: Device, coverage: float = 0.9) -> Prediction | None:

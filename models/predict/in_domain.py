@@ -388,6 +388,6 @@ def _label_warning(what: str, label: str, known: Sequence[str], read_as: str) ->
     """What to say of a label that was never measured; `read_as` is the impl that stands in, empty for none."""
     if what == "impl" and read_as in known and read_as:
         return f"impl {label!r} was never measured; {read_as} answers"
-    names = [other for other in known if other and other != NO_THREADS]
-    more = f" and {len(names) - _MOST_LISTED} others" if len(names) > _MOST_LISTED else ""
-    return f"{what} {label!r} was never measured; measured: {listed(names[:_MOST_LISTED])}{more}"
+    measured = [other for other in known if other and other != NO_THREADS]
+    more = f" and {len(measured) - _MOST_LISTED} others" if len(measured) > _MOST_LISTED else ""
+    return f"{what} {label!r} was never measured; measured: {listed(measured[:_MOST_LISTED])}{more}"

@@ -29,7 +29,7 @@ FORMAT = "kernelcast-program"
 """What the file says it is; `version` counts its forms."""
 VERSION = 1
 NEAR_B = 2.0**20
-"""Bytes that any cache still holds, so that what was touched no longer ago is not kept."""
+"""Bytes that the last cache of any CPU holds, so that what was touched no longer ago is not kept."""
 _LONGEST_WORD = 300
 _DEPTH = 2
 """Schemas of operators nest lists no deeper."""

@@ -13,7 +13,7 @@ from ...features.kernel import KernelSpec
 from ...models.predict.power_cap import in_steady_state, rows_under
 from ...models.predict.power_law import PowerSetting
 from ...models.predict.prediction import Interval, Prediction, Predictor
-from ..memory_reads import cache_reach, streamed
+from ..memory_reads import cache_reach, cpu_stream, streamed
 from ..savings import IDLE_SHARE
 from ..serving.engine.collectives import most_ranks
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
@@ -109,15 +109,16 @@ def estimate_on(
         raise SpecError("the program runs no operator; put the work inside the `with` block", field="program")
     is_cpu = device.kind == "cpu"
     placed = [[_on(use, threads if is_cpu else None) for use in uses] for uses in program.uses]
-    reach = cache_reach(predictor, device, threads, coverage)
+    every = (spec for uses in placed for use in uses for spec in _specs_of(use))
+    known, refusals = _predictions(predictor, list(dict.fromkeys(every)), device.name, coverage)
+    placed = [[each for use in uses for each in _answering(use, known)] for uses in placed]
+    # Programs that were captured before this was recorded have weights alone that come from memory.
+    reach = cache_reach(predictor, device, threads, coverage) if any(program.reuse) else None
     if reach is not None:
         placed = [
             _with_fetches(uses, reach.fetched_b(reuse, operation.bytes_in + operation.bytes_out))
             for uses, operation, reuse in zip(placed, program.operations, program.reuse, strict=True)
         ]
-    every = (spec for uses in placed for use in uses for spec in _specs_of(use))
-    known, refusals = _predictions(predictor, list(dict.fromkeys(every)), device.name, coverage)
-    placed = [[each for use in uses for each in _answering(use, known)] for uses in placed]
     counts: Counter[KernelUse] = Counter()
     for calls, uses in zip(program.counts, placed, strict=True):
         for use in uses:
@@ -126,7 +127,10 @@ def estimate_on(
     answered = [use for use in counts if use.spec in known]
     parts = [known[use.spec] for use in answered]
     if reach is None:
-        parts = streamed([use.spec for use in answered], [counts[use] for use in answered], parts, device)
+        rate_b_per_s = cpu_stream(predictor, device, threads, coverage)
+        parts = streamed(
+            [use.spec for use in answered], [counts[use] for use in answered], parts, device, None, rate_b_per_s
+        )
     adjusted = {use: use.adjusted(part, device) for use, part in zip(answered, parts, strict=True)}
     if reach is not None:
         adjusted = {use: reach.with_fetches(part, use.fetched_b) for use, part in adjusted.items()}
