@@ -20,7 +20,7 @@ from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import Forward, forward
 from .kernel_list import ROUTING, StandIn
-from .memory import Memory, memory
+from .memory import Memory, memory, ways_to_fit
 from .plan import ONE_DEVICE, Collective, ParallelPlan
 from .step import Formats, Step
 from .training import training_step
@@ -219,13 +219,16 @@ def _estimate(
         for kernel, prediction in zip(run.kernels, parts, strict=True)
     ]
     whole = compose(run.kernels, predictions)
+    needed = memory(facts, step, formats, plan, on, training=training, recompute=recompute)
+    notes = _notes(facts, step, plan, run.stand_ins, run.collectives)
+    if needed.fits is False:
+        ways = ways_to_fit(facts, step, formats, plan, on, training=training, recompute=recompute)
+        notes.append(f"it does not fit; it would with {' or '.join(ways) or 'fewer sequences, or pp and tp together'}")
     return Estimate(
         facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
         tokens_per_s=step.tokens / whole.latency_s,
         energy_per_token_j=None if whole.energy_j is None else whole.energy_j.scaled(plan.stage_ranks / step.tokens),
-        memory=memory(facts, step, formats, plan, on, training=training, recompute=recompute), collectives=run.collectives,
-        notes=tuple(_notes(facts, step, plan, run.stand_ins, run.collectives)), impl=impl, training=training,
-        recompute=recompute,
+        memory=needed, collectives=run.collectives, notes=tuple(notes), impl=impl, training=training, recompute=recompute,
     )  # fmt: skip
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor
 
 from ...features.device import Device
+from ...features.errors import SpecError
 from ..units import num_bytes
 from .facts import Block, ModelFacts
 from .kernel_list import LOGITS_ITEM_B
-from .plan import ONE_DEVICE, ParallelPlan
+from .plan import MAX_RANKS, ONE_DEVICE, ParallelPlan
 from .step import Formats, Step, weight_size_b
 
 USABLE_SHARE = 0.9
@@ -129,6 +130,33 @@ def memory(
         host_b=host_b,
         activations_per_sequence_b=activations_b / max(1, share.sequences),
     )
+
+
+_SPLITS, _SMALLER = (2, 4, 8, 16, 32, 64), ("fp8", "int4")
+"""Devices and formats of weights that `ways_to_fit` tries."""
+
+
+def ways_to_fit(
+    facts: ModelFacts, step: Step, formats: Formats, plan: ParallelPlan, device: Device, *, training: bool = False,
+    recompute: bool = False,
+) -> list[str]:  # fmt: skip
+    """What to change, one thing at a time, so that a step fits into a device's memory, in words."""
+
+    def fits(formats: Formats, plan: ParallelPlan, *, recompute: bool) -> bool:
+        try:
+            facts.check_plan(plan)
+            return bool(memory(facts, step, formats, plan, device, training=training, recompute=recompute).fits)
+        except SpecError:
+            return False
+
+    splits = (replace(plan, tp=plan.tp * ranks) for ranks in _SPLITS if plan.devices * ranks <= MAX_RANKS)
+    ways = [f"tp {split.tp}" for split in splits if fits(formats, split, recompute=recompute)][:1]
+    if training and not recompute and fits(formats, plan, recompute=True):
+        ways.append("recompute")
+    if not training:
+        smaller = ((name, replace(formats, weights=name, experts=name)) for name in _SMALLER)
+        ways += [f"weights {name}" for name, less in smaller if fits(less, plan, recompute=recompute)][:1]
+    return ways
 
 
 def _training_memory(

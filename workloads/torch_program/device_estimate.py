@@ -20,7 +20,7 @@ from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
 from .kernels.host_calls import host_s
 from .kernels.kernel_use import BETWEEN_MACHINES, LINK, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
-from .memory import Memory
+from .memory import Memory, relief
 from .shares import Leaf, Priced, Share, Shares
 
 _FAR_WIDER = 1.5
@@ -163,6 +163,9 @@ def estimate_on(
             energy_j = alone_j + idle_w.scaled(gaps_s)
             drawn_w = whole.power_w + idle_w.scaled(gaps_s / latency.value)
             power_w = Interval(*(min(end, limit_w) for end in _ends(drawn_w)))
+    notes = _notes(program, placed, device, whole)
+    if memory_b is not None and memory.peak_b > memory_b:
+        notes.insert(0, f"it does not fit: {relief(memory, memory_b)}")
     return DeviceEstimate(
         device=device.name, title=device.title, latency_s=latency,
         power_w=power_w, energy_j=energy_j,
@@ -173,7 +176,7 @@ def estimate_on(
         by_operator=shares.by(lambda operation: operation.name),
         by_module=shares.by(lambda operation: operation.module or "outside modules"),
         by_phase=shares.by(lambda operation: operation.phase), by_bound=shares.by_bound(), rough_share=shares.rough_share(),
-        unanswered=unanswered, notes=_notes(program, placed, device, whole), whole=whole, leaves=shares.leaves(),
+        unanswered=unanswered, notes=tuple(notes), whole=whole, leaves=shares.leaves(),
     )  # fmt: skip
 
 
@@ -349,7 +352,7 @@ def _unanswered(
 
 def _notes(
     program: Priced, placed: Sequence[Sequence[KernelUse]], device: Device, whole: WholeModelPrediction | None
-) -> tuple[str, ...]:
+) -> list[str]:
     notes = []
     unknown = Counter(operation.name for operation in program.operations if not is_known(operation))
     by_bytes = [name for name in unknown if name.split(".")[0] not in NOT_ANSWERED]
@@ -386,4 +389,4 @@ def _notes(
     for (dtype, unit), other in runs_as.items():
         if other != dtype and dtype != "tf32":
             notes.append(f"{device.name} has no {dtype} in its {unit} units: they compute in {other}")
-    return (*program.notes, *notes, *(() if whole is None else whole.notes))
+    return [*program.notes, *notes, *(() if whole is None else whole.notes)]

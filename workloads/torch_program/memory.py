@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from .operation import ACTIVATIONS, GRADIENTS, INPUTS, OPTIMIZER_STATE, WEIGHTS, Operation, Recording, TensorInfo
 
@@ -39,6 +40,17 @@ class Memory:
     activations_b: int
     inputs_b: int
     at: str
+
+
+def relief(memory: Memory, device_b: float) -> str:
+    """What to do where a program does not fit into a device's memory, in words."""
+    states_b = memory.weights_b + memory.gradients_b + memory.optimizer_state_b
+    if states_b < device_b:
+        return "a smaller batch or activation checkpointing needs less"
+    return (
+        f"weights, gradients and optimiser state alone need {ceil(states_b / device_b)} such devices, over which "
+        "FullyShardedDataParallel or tensor parallelism split them; narrower formats and smaller optimisers need fewer"
+    )
 
 
 def peak_memory(recording: Recording) -> Memory:

@@ -79,7 +79,9 @@ def test_an_image_needs_no_length(run, fake):
 
 
 def test_a_model_that_does_not_fit_says_so(run, fake):
-    assert "GB of 72.0 GB" in run("estimate", "llama-3.1-70b", *PREFILL).out
+    shown = run("estimate", "llama-3.1-70b", *PREFILL).out
+    assert "GB of 72.0 GB" in shown
+    assert "it does not fit; it would with tp 2 or weights int4" in shown
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kernelcast.features.device import catalogue
 from kernelcast.workloads.architectures.config.catalogue import model_facts
-from kernelcast.workloads.architectures.memory import USABLE_SHARE, memory
+from kernelcast.workloads.architectures.memory import USABLE_SHARE, memory, ways_to_fit
 from kernelcast.workloads.architectures.plan import ParallelPlan
 from kernelcast.workloads.architectures.step import Formats, Sequences, Step
 
@@ -110,3 +110,11 @@ def test_sequences_of_several_lengths_add_up() -> None:
     mixed = memory(facts, Step((Sequences(2, 100, 0), Sequences(3, 1, 999))), BF16)
     assert mixed.cache_b == (2 * 100 + 3 * 1000) * 131072
     assert mixed.cache_per_sequence_b == 1000 * 131072
+
+
+def test_ways_to_fit_are_plans_formats_and_recomputation() -> None:
+    h100, llama = catalogue().get("h100-sxm"), model_facts("llama-3.1-8b")
+    long, wide = Step.of(batch=1, prefill=4096), Step.of(batch=16, prefill=2048)
+    assert ways_to_fit(model_facts("llama-3.1-70b"), long, BF16, ParallelPlan(), h100) == ["tp 2", "weights int4"]
+    assert ways_to_fit(llama, wide, BF16, ParallelPlan(tp=4), h100, training=True) == ["tp 8", "recompute"]
+    assert ways_to_fit(model_facts("deepseek-v3"), long, BF16, ParallelPlan(), catalogue().get("l4")) == []

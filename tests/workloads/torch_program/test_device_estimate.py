@@ -66,7 +66,7 @@ def test_a_cpu_fetches_what_its_caches_no_longer_hold(recorded: Callable[..., Ru
 
         return recorded(step, "amd-epyc-7003-vm-2c", threads=1).totals["amd-epyc-7003-vm-2c"].latency_s.value
 
-    # Memory delivers some 10 GB/s to one core: 67 MB in 6.7 ms, of which attention by itself, of 12 MB, would fetch a part, too.
+    # Memory delivers some 10 GB/s to one core: 67 MB in 6.7 ms; attention, of 12 MB, fetches some by itself.
     assert 2e-3 < times_s(16) - times_s(1) < 12e-3
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernelcast.workloads.torch_program.memory import peak_memory, reuse_distances
+from kernelcast.workloads.torch_program.memory import Memory, peak_memory, relief, reuse_distances
 from kernelcast.workloads.torch_program.operation import OPTIMIZER_STATE, WEIGHTS, Operation, Recording, TensorInfo
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
@@ -22,6 +22,12 @@ def test_the_peak_is_where_most_lives_and_what_is_kept_is_there_from_the_start()
     memory = peak_memory(Recording(operations, lifetimes=lifetimes, roles={0: WEIGHTS, 4: OPTIMIZER_STATE}))
     assert (memory.weights_b, memory.optimizer_state_b, memory.activations_b, memory.peak_b) == (100, 40, 30, 170)
     assert memory.at == "aten.op1 in Net"
+
+
+def test_what_does_not_fit_says_what_to_do() -> None:
+    small, large = (Memory(int(2e11), int(states), 0, 0, int(1e11), 0, "") for states in (1e10, 2e11))
+    assert "smaller batch" in relief(small, 8e10)
+    assert "need 3 such devices" in relief(large, 8e10)
 
 
 def of(storage: int, elements: int) -> TensorInfo:

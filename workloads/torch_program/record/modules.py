@@ -70,5 +70,5 @@ class ModulePaths:
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether `torch.compile` wrapped it."""
-    return isinstance(module, torch._dynamo.eval_frame.OptimizedModule)
+    """Whether `torch.compile` wrapped it, or its own `compile` was called."""
+    return isinstance(module, torch._dynamo.eval_frame.OptimizedModule) or module._compiled_call_impl is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from kernelcast.workloads.torch_program.kernels.fusion import CHAIN, fused
 from kernelcast.workloads.torch_program.run import Run
@@ -65,8 +66,17 @@ def test_an_operator_moves_to_its_reader_but_not_past_what_writes_its_operand(re
         assert [item.name for item in after.operations] == names
 
 
-def test_modules_that_were_compiled_are_found_and_others_are_not(recorded: Recorded) -> None:
-    plain, compiled = Gate(), torch.compile(Gate(), backend="eager")
+def compiled_in_place() -> nn.Module:
+    module = Gate()
+    module.compile(backend="eager")
+    return module
+
+
+@pytest.mark.parametrize("build", [lambda: torch.compile(Gate(), backend="eager"), compiled_in_place])
+def test_modules_that_were_compiled_are_found_and_others_are_not(
+    recorded: Recorded, build: Callable[[], nn.Module]
+) -> None:
+    plain, compiled = Gate(), build()
     x, y = torch.ones(32, 64), torch.ones(32, 256)
 
     def program() -> None:
