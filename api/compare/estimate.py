@@ -116,6 +116,7 @@ def _program_on(call: Call, wanted: Wanted, result: Answers, device: Device) -> 
     sizes_b = {
         "weights": memory.weights_b, "gradients": memory.gradients_b, "optimizer_state": memory.optimizer_state_b,
         "activations": memory.activations_b, "inputs": memory.inputs_b,
+        "workspace": memory.workspace_b,
     }  # fmt: skip
     latency = item.latency_s
     return DeviceEstimate(

@@ -24,7 +24,12 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the page is test
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WIDE, NARROW = 1440, 360
-SETTLED = "() => document.querySelector('.answers')?.getAttribute('aria-busy') === 'false'"
+SETTLED = """() => {
+  const answers = document.querySelector('.answers');
+  if (answers?.getAttribute('aria-busy') !== 'false') return false;
+  return [...answers.querySelectorAll('.canvas')].every((picture) => !picture.clientWidth || picture.childElementCount);
+}"""
+"""The answer has come, and its pictures, which are drawn only when the browser has given them their size."""
 _WAIT_MS = 30_000
 _MOST_POLLS = 240
 
@@ -160,7 +165,7 @@ class Visit:
 
     def goto(self, fragment: str) -> None:
         self.tab.goto(self.address + fragment)
-        self.tab.wait_for_function(SETTLED)
+        self.settle()
 
     def fields(self) -> dict[str, str]:
         """What the address says, by field, and the view as `view`."""

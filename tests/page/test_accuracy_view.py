@@ -46,6 +46,7 @@ def test_choices_are_in_the_address(visit, server):
     assert page.tab.evaluate("document.activeElement.getAttribute('aria-label')") == "Predicted"
     fields = page.fields()
     assert (fields["accuracy.family"], fields["accuracy.target"]) == ("gemm", "energy_j")
+    page.settle()
     words = page.tab.locator(".answers").inner_text()
     page.tab.reload()
     page.settle()

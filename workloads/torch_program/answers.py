@@ -13,6 +13,7 @@ from .captured import Program
 from .device_estimate import DeviceEstimate, estimate_on
 from .kernels.kernel_use import KernelUse
 from .memory import Memory
+from .operation import OPTIMIZER
 from .shares import Priced, priced
 
 SECONDS_PER_HOUR = 3600.0
@@ -20,6 +21,10 @@ _LOWER = {"fp32": "bf16", "tf32": "bf16", "bf16": "fp8", "fp16": "fp8"}
 """The next lower format of products, by the one they are in."""
 _IN_BF16 = frozenset({"gemm", "conv2d", "attention"})
 _IN_FP8 = frozenset({"gemm"})
+_FILLED = 0.9
+"""A batch fills a device where it saves this share of the most that any larger one saves which fits."""
+_MOST_TIMES = 1024
+"""How many times as large a batch is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ def answer(
         run = runs[device.kind]
         total = totals[device.name] = ask.estimate(run)
         changes = [] if total.latency_s is None else [*_compiled(ask, total, compiled), *_products(ask, run, total)]
-        savings[device.name] = worthwhile([*changes, *_launches(device, total)])
+        savings[device.name] = worthwhile([*changes, *_launches(device, total), *_batch(device, total, program)])
     return Answers(
         program.operators, program.flops, program.batch, program.memory, totals, savings, program.notes, dict(prices or {})
     )  # fmt: skip
@@ -117,9 +122,7 @@ def _compiled(ask: _Question, total: DeviceEstimate, compiled: bool) -> Iterator
     if compiled or not ask.program.whole_fusion.passes:
         return
     after = ask.estimate(priced(ask.program, ask.device.kind, compiled=True))
-    fusion = ask.program.whole_fusion
-    words = f"torch.compile: {fusion.chained} element-by-element operators in {fusion.passes} passes"
-    yield from _saving("compiled", words, ask.device, total, after)
+    yield from _saving("compiled", f"torch.compile: {ask.program.whole_fusion.words()}", ask.device, total, after)
 
 
 def _products(ask: _Question, run: Priced, total: DeviceEstimate) -> Iterator[Saving]:
@@ -168,3 +171,31 @@ def _launches(device: Device, total: DeviceEstimate) -> Iterator[Saving]:
     saved = Interval(value, min(value, host.lower - kernels_s), max(value, host.upper - kernels_s))
     words = f"a CUDA graph in place of {total.launches} launches that the GPU waits for"
     yield Saving("launches", words, saved, value / total.latency_s.value)
+
+
+def _batch(device: Device, total: DeviceEstimate, program: Program) -> Iterator[Saving]:
+    """The least larger batch that fills the device, as seconds of this batch's work.
+
+    Beyond their launches kernels are taken to grow with the batch, which is the most they do; the optimiser and the host's
+    calls stay as they are, and so do weights, gradients and the optimiser's state in memory.
+    """
+    if device.kind != "gpu" or program.batch is None or total.latency_s is None or total.whole is None:
+        return
+    launches_s = sum(
+        part.kernel.count * min(part.prediction.breakdown.get("launch", 0.0), part.prediction.latency_s.value)
+        for part in total.whole.parts
+    )
+    stays_s = launches_s + sum(share.latency_s for share in total.by_phase if share.name == OPTIMIZER)
+    grows_s = max(0.0, total.latency_s.value * (1 - (total.idle_share or 0.0)) - stays_s)
+    grows_b = program.memory.activations_b + program.memory.inputs_b
+    times, each_s = 1, {}
+    while times <= _MOST_TIMES and program.memory.peak_b + (times - 1) * grows_b <= (device.fact("memory_b") or 0.0):
+        each_s[times] = max(total.host_s, stays_s + times * grows_s) / times
+        times *= 2
+    if len(each_s) < 2:
+        return
+    now_s, least_s = total.latency_s.value, min(each_s.values())
+    times = next(each for each, time_s in each_s.items() if now_s - time_s >= _FILLED * (now_s - least_s))
+    saved = total.latency_s.scaled(1 - each_s[times] / now_s)
+    words = f"a batch of {times * program.batch} in place of {program.batch}, for as many samples"
+    yield Saving("batch", words, saved, saved.value / now_s)

@@ -9,7 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import ceil, isfinite, log2
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ from msgspec import Meta
 from ...features.errors import SpecError
 from ...features.kernel import MAX_DIM
 from ..whole_model import MAX_COUNT
-from .kernels.fusion import Fused, fused
+from .kernels.fusion import Fused, Fusion, fused
 from .kernels.table import kernels_of, makes_state
 from .memory import Memory, peak_memory, reuse_distances
 from .operation import ITEMSIZES_B, Operation, Recording, TensorInfo
@@ -54,19 +54,6 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Fusion:
-    """What compiling makes one pass of.
-
-    Attributes:
-        chained: Element-by-element operators in chains.
-        passes: Chains.
-    """
-
-    chained: int = 0
-    passes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Program:
     """A program that can be priced.
 
@@ -94,8 +81,8 @@ class Program:
     tf32: bool = False
     tf32_convolutions: bool = False
     compiles: bool = False
-    fusion: Fusion = Fusion()
-    whole_fusion: Fusion = Fusion()
+    fusion: Fusion = field(default_factory=Fusion)
+    whole_fusion: Fusion = field(default_factory=Fusion)
     notes: tuple[str, ...] = ()
 
 
@@ -231,6 +218,7 @@ class _Memory(msgspec.Struct, forbid_unknown_fields=True):
     activations_b: _Bytes
     inputs_b: _Bytes
     at: _Name = ""
+    workspace_b: _Bytes = 0
 
 
 class _Fusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,10 +15,10 @@ from ...models.predict.power_law import PowerSetting
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..memory_reads import cache_reach, cpu_stream, streamed
 from ..savings import IDLE_SHARE
-from ..serving.engine.collectives import most_ranks
 from ..whole_model import MAX_COUNT, Kernel, WholeModelPrediction, compose
+from .kernels.collectives import link_notes
 from .kernels.host_calls import host_s
-from .kernels.kernel_use import BETWEEN_MACHINES, LINK, KernelUse
+from .kernels.kernel_use import LINK, KernelUse
 from .kernels.table import NOT_ANSWERED, is_known
 from .memory import Memory, relief
 from .shares import Leaf, Priced, Share, Shares
@@ -364,22 +364,12 @@ def _notes(
         for use in uses
         if use.exchange is not None and use.exchange.time_on(device) is not None
     }
-    if exchanges:
-        ranks = max(exchange.ranks for exchange in exchanges.values())
-        notes.append(
-            f"collectives of up to {ranks} devices of one machine take NCCL's times; those of DDP and FSDP run beside the "
-            "kernels of their pass, but for one of each pass, others one after the other with kernels"
-        )
-        if ranks > most_ranks(device):
-            notes.append(
-                f"{ranks} devices are more than one machine's {most_ranks(device)}: taken as in one machine, networks "
-                f"between machines take up to {BETWEEN_MACHINES:g} times as long"
-            )
+    notes += link_notes(exchanges.values(), device)
     elsewhere = [name for name in unknown if name.split(".")[0] in NOT_ANSWERED and name not in exchanges]
     if elsewhere:
-        notes.append(
-            f"links between devices and to the host are not predicted: {', '.join(elsewhere)} is its memory traffic alone"
-        )
+        notes.append(f"links between devices are not known: {', '.join(elsewhere)} is its memory traffic alone")
+    if whole is not None and whole.power_w is None:
+        notes.append("power and energy are unknown: too few kernels with power were measured on devices like this")
     runs_as = {}
     for uses in placed:
         for use in uses:

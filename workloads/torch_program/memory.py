@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from .operation import ACTIVATIONS, GRADIENTS, INPUTS, OPTIMIZER_STATE, WEIGHTS, Operation, Recording, TensorInfo
+from .operation import (
+    ACTIVATIONS,
+    GRADIENTS,
+    INPUTS,
+    OPTIMIZER_STATE,
+    WEIGHTS,
+    WORKSPACE,
+    Operation,
+    Recording,
+    TensorInfo,
+)
 
 _ALWAYS = frozenset({WEIGHTS, OPTIMIZER_STATE})
 """What stays from one step to the next: a later step starts with the state that the first one makes."""
@@ -21,7 +31,7 @@ _ROWS_OF = frozenset({"aten.embedding", "aten.index_select", "aten.index", "aten
 class Memory:
     """Bytes at the moment at which most are needed, of a step that is not the first.
 
-    The allocator's fragments and what the runtime itself takes are not counted: some hundred MB of a GPU.
+    The allocator's fragments and what the runtime and cuBLAS keep to themselves are not counted: some hundred MB of a GPU.
 
     Attributes:
         peak_b: All together.
@@ -31,6 +41,7 @@ class Memory:
         activations_b: Everything else the program makes: what is kept for the backward pass, and what is soon dropped.
         inputs_b: Tensors the program was given.
         at: The operator that runs at that moment, with its module.
+        workspace_b: What the kernel that runs at that moment needs besides its tensors.
     """
 
     peak_b: int
@@ -40,6 +51,7 @@ class Memory:
     activations_b: int
     inputs_b: int
     at: str
+    workspace_b: int = 0
 
 
 def relief(memory: Memory, device_b: float) -> str:
@@ -57,7 +69,7 @@ def peak_memory(recording: Recording) -> Memory:
     """The peak of a recording: at each operation, the storages that have come and not yet gone."""
     earlier = _compiled_ends(recording)
     changes = [0] * (len(recording.operations) + 2)
-    steady: dict[str, int] = dict.fromkeys((WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS), 0)
+    steady: dict[str, int] = dict.fromkeys((WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, WORKSPACE), 0)
     passing: list[tuple[int, int, int, str]] = []
     for storage, (size_b, came, went) in recording.lifetimes.items():
         role = recording.roles.get(storage, ACTIVATIONS)
@@ -69,6 +81,11 @@ def peak_memory(recording: Recording) -> Memory:
         passing.append((came, until, size_b, role))
         changes[came] += size_b
         changes[until] -= size_b
+    for i, operation in enumerate(recording.operations):
+        if size_b := _workspace_b(operation):
+            passing.append((i, i + 1, size_b, WORKSPACE))
+            changes[i] += size_b
+            changes[i + 1] -= size_b
     now = most = at = 0
     for i, change in enumerate(changes):
         now += change
@@ -86,7 +103,21 @@ def peak_memory(recording: Recording) -> Memory:
         activations_b=steady[ACTIVATIONS],
         inputs_b=steady[INPUTS],
         at=f"{operation.name} in {operation.module}" if operation.module else operation.name,
+        workspace_b=steady[WORKSPACE],
     )
+
+
+def _workspace_b(operation: Operation) -> int:
+    """What a kernel of a GPU needs besides its tensors: the backward of attention in 16 bits adds up the gradient of queries in
+    fp32, with a number of each row, both in whole tiles (`mha_bwd` in
+    aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp).
+    """
+    query = operation.arguments.get("query")
+    backward = "attention" in operation.name and operation.name.endswith("_backward")
+    if not backward or not isinstance(query, TensorInfo) or query.itemsize_b != 2 or len(query.shape) != 4:
+        return 0
+    batch, heads, rows, size = query.shape
+    return 4 * batch * heads * ceil(rows / 128) * 128 * (ceil(size / 32) * 32 + 1)
 
 
 def _compiled_ends(recording: Recording) -> dict[int, int]:

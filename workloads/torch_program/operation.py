@@ -12,11 +12,11 @@ from ...features.errors import SpecError
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
-WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS = (
-    "weights", "gradients", "optimizer_state", "activations", "inputs",
+WEIGHTS, GRADIENTS, OPTIMIZER_STATE, ACTIVATIONS, INPUTS, WORKSPACE = (
+    "weights", "gradients", "optimizer_state", "activations", "inputs", "workspace",
 )  # fmt: skip
-"""What a storage holds. Buffers of modules count as weights, what a program makes and drops as activations."""
-
+"""What memory holds. Buffers of modules count as weights, what a program makes and drops as activations; a workspace is what a
+kernel needs besides its tensors."""
 
 _DTYPES = {
     1: "bool int8 uint8 qint8 quint8 quint4x2 quint2x4 bits8 bits1x8 bits2x4 bits4x2 float8_e4m3fn float8_e5m2 "

@@ -110,7 +110,8 @@ def plain(value: Any) -> Any:
 
 
 def _title(answers: Answers) -> str:
-    return f"program: {answers.operators} operators, {flops(answers.flops)} in products and attention"
+    words = "operator" if answers.operators == 1 else "operators"
+    return f"program: {answers.operators} {words}, {flops(answers.flops)} in products and attention"
 
 
 def _totals(answers: Answers) -> Table:
@@ -169,6 +170,7 @@ def _memory_line(memory: Memory) -> str:
     named = (
         ("weights", memory.weights_b), ("gradients", memory.gradients_b), ("optimiser state", memory.optimizer_state_b),
         ("activations", memory.activations_b), ("inputs", memory.inputs_b),
+        ("workspace", memory.workspace_b),
     )  # fmt: skip
     parts = ", ".join(f"{name} {num_bytes(size_b)}" for name, size_b in named if size_b)
     return f"peak memory {num_bytes(memory.peak_b)} at {memory.at}: {parts}"
@@ -193,7 +195,7 @@ def _shares_table(part: str, answers: Answers, shares: Mapping[str, Sequence[Sha
             row += ["", "", ""] if share is None else [seconds(share.latency_s), f"{share.time_share:.1%}", share.bound]
         table.append(row)
     if rest := names[_SHOWN:]:
-        row = [f"{len(rest)} others", ""]
+        row = [f"{len(rest)} {'other' if len(rest) == 1 else 'others'}", ""]
         for rows in by_name.values():
             left = [rows[name] for name in rest if name in rows]
             time_s, share_left = sum(share.latency_s for share in left), sum(share.time_share for share in left)

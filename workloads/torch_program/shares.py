@@ -75,8 +75,9 @@ def priced(program: Program, kind: str, *, compiled: bool = False) -> Priced:
     notes: tuple[str, ...] = ()
     if fusion.passes or compiled or program.compiles:
         notes = (
-            f"what torch.compile would fuse was recorded eagerly: {fusion.chained} element-by-element operators are taken as "
-            f"{fusion.passes} passes, nothing else as fused",
+            f"what torch.compile would fuse was recorded eagerly: {fusion.words()}, nothing else as fused"
+            if fusion.passes
+            else "what torch.compile would fuse was recorded eagerly, and nothing is taken as fused",
         )
     trains = any(operation.phase == BACKWARD for operation, *_ in counts)
     graphs = 1 + trains if compiled or program.compiles else 0

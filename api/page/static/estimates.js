@@ -20,6 +20,8 @@ const MEMORY_WORDS = {
   optimizer_state: "optimiser state",
   cache: "keys and values",
   activations: "activations",
+  inputs: "inputs",
+  workspace: "workspace",
 };
 const MOST_SEGMENTS = 7;
 const OTHERS = "everything else";

@@ -224,3 +224,45 @@ def test_narrow_rows_of_a_gpu_are_one_long_row(recorded: Callable[..., Run]) -> 
         return recorded(lambda: x.relu()).totals["nvidia-h200-sxm-141gb"].kernels_s
 
     assert kernels_s(2**22, 16) == kernels_s(2**16, 1024)
+
+
+@pytest.mark.parametrize(("device", "rate_b_per_s"), [("h100-sxm", 0.79 * 63e9), ("b200", 0.79 * 31.5e9)])
+def test_copies_to_the_device_go_over_its_link(recorded: Callable[..., Run], device: str, rate_b_per_s: float) -> None:
+    x = torch.empty(64, 3, 1024, 1024)
+    answer = next(iter(recorded(lambda: x.cuda(), device).totals.values()))
+    pinned_s = x.nbytes / rate_b_per_s
+    assert pinned_s < answer.latency_s.value < 2 * pinned_s
+    assert answer.latency_s.lower < pinned_s < answer.latency_s.upper / 4
+    assert list(answer.by_bound) == ["link"]
+    assert answer.power_w.value < 0.2 * 1000, "it waits"
+    assert any("PCI Express" in note for note in answer.notes)
+
+
+def test_a_cpu_has_nothing_to_copy_to_itself(recorded: Callable[..., Run]) -> None:
+    x = torch.empty(64, 3, 1024, 1024)
+    alone, copied = (
+        next(iter(recorded(program, "epyc-7003-vm-2c").totals.values())).latency_s.value
+        for program in (lambda: x.relu(), lambda: x.cuda().relu())
+    )
+    assert copied == pytest.approx(alone, rel=0.01)
+
+
+def test_a_larger_batch_is_named_where_the_device_waits(recorded: Callable[..., Run]) -> None:
+    layers = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(8)))
+
+    def savings(rows: int, **options: Any) -> list[str]:
+        run = recorded(torch.no_grad()(lambda: layers(torch.empty(rows, 256))), **options)
+        return [item.change for item in run.answers.savings["nvidia-h200-sxm-141gb"] if item.kind == "batch"]
+
+    (change,) = savings(8, batch=8)
+    assert change.endswith("in place of 8, for as many samples")
+    assert not savings(2**21, batch=2**21)
+    assert not savings(8), "what a sample is was not said"
+
+
+def test_a_compiled_function_is_compiled_and_what_calls_it_is_not(recorded: Callable[..., Run]) -> None:
+    inside = torch.compile(lambda x: (x.relu() * 2).sin(), backend="eager")
+    x = torch.empty(256, 256, requires_grad=True)
+    operations = recorded(lambda: inside(x + 1).sum().backward()).recording.operations
+    compiled = [item.name.removeprefix("aten.") for item in operations if item.compiled]
+    assert compiled == ["relu", "mul", "sin", "cos", "mul", "mul", "threshold_backward"]

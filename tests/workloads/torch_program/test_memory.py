@@ -12,6 +12,7 @@ from kernelcast.workloads.torch_program.operation import OPTIMIZER_STATE, WEIGHT
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:torch")
 
@@ -105,3 +106,10 @@ def test_compiled_code_drops_what_it_has_read_and_writes_in_place(recorded: Call
         for each in (Held(), torch.compile(Held(), backend="eager"))
     )
     assert (eager, compiled) == (3 * x.nbytes, 2 * x.nbytes)
+
+
+def test_the_backward_of_attention_adds_up_in_fp32(recorded: Callable[..., Run]) -> None:
+    q = torch.empty(2, 4, 1000, 64, dtype=torch.bfloat16, requires_grad=True)
+    run = recorded(lambda: functional.scaled_dot_product_attention(q, q, q).sum().backward())
+    assert run.memory.workspace_b == 4 * 2 * 4 * 1024 * (64 + 1)
+    assert "workspace" in str(run)

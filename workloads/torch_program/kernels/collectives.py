@@ -1,13 +1,15 @@
-"""Communication between devices as what ranks send each other."""
+"""Communication between devices, and with the host, as what goes over links."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ....features.device import Device
+from ...serving.engine.collectives import most_ranks
 from ..operation import Operation, TensorInfo
-from .kernel_use import ALIKE, Exchange, Uses, by_bytes
+from .kernel_use import ALIKE, BETWEEN_MACHINES, HOST, Exchange, Uses, by_bytes
 
 _EXCHANGES: Mapping[str, str] = {
     "allreduce_": "all_reduce", "allreduce_coalesced_": "all_reduce", "all_reduce": "all_reduce", "all_reduce_": "all_reduce",
@@ -44,6 +46,37 @@ def collective(operation: Operation, kind: str) -> Uses:
     size_b = sum(tensor.nbytes for tensor in _tensors(sent))
     exchange = Exchange(done, ranks, size_b, bool(operation.arguments.get("overlaps")))
     return [replace(use, exchange=exchange) for use in uses]
+
+
+def host_copy(operation: Operation, kind: str) -> Uses:
+    """A copy between host and device: over the link where its rate is known, else what memory moves. A CPU is its own host."""
+    if kind == "cpu":
+        return []
+    uses = by_bytes(operation, kind, widening=100.0)
+    return [replace(use, exchange=Exchange(HOST, 1, operation.bytes_in)) for use in uses]
+
+
+def link_notes(exchanges: Iterable[Exchange], device: Device) -> Iterator[str]:
+    """What to know of the times of a program's exchanges on a device."""
+    exchanges = tuple(exchanges)
+    ranks = max((exchange.ranks for exchange in exchanges), default=1)
+    if ranks > 1:
+        yield (
+            f"collectives of up to {ranks} devices of one machine take NCCL's times; those of DDP and FSDP run beside the "
+            "kernels of their pass, but for one of each pass, others one after the other with kernels"
+        )
+    if ranks > most_ranks(device):
+        yield (
+            f"{ranks} devices are more than one machine's {most_ranks(device)}: taken as in one machine, networks between "
+            f"machines take up to {BETWEEN_MACHINES:g} times as long"
+        )
+    if any(exchange.kind == HOST for exchange in exchanges):
+        is_known = device.fact("pcie_bandwidth_b_per_s") is not None
+        yield (
+            "copies between host and device run one after the other with kernels, over "
+            f"{'PCI Express' if is_known else 'a link of which nothing is known, taken as PCI Express 4.0'}; the least is from "
+            "pinned memory, the most from memory that the system may move"
+        )
 
 
 def _tensors(value: Any) -> Iterator[TensorInfo]:

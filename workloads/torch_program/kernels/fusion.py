@@ -26,6 +26,24 @@ class Fused:
     passes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """What compiling makes one pass of.
+
+    Attributes:
+        chained: Element-by-element operators in chains.
+        passes: Chains.
+    """
+
+    chained: int = 0
+    passes: int = 0
+
+    def words(self) -> str:
+        """How many become how many."""
+        passes = "one pass" if self.passes == 1 else f"{self.passes} passes"
+        return f"{self.chained} element-by-element operators in {passes}"
+
+
 def fused(recording: Recording, operations: Sequence[Operation], *, everything: bool = False) -> Fused:
     """The operations with chains in compiled modules made one; with `everything`, also outside them.
 

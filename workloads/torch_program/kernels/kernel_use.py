@@ -12,7 +12,9 @@ from ....features.device import Device
 from ....features.errors import SpecError
 from ....features.kernel import MAX_DIM, KernelSpec
 from ....models.predict.prediction import Interval, Prediction
+from ...savings import IDLE_SHARE
 from ...serving.engine.collectives import most_ranks, shipped_laws
+from ...serving.host_experts import link_b_per_s
 from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
 
 ALIKE = 1.25
@@ -29,10 +31,24 @@ LOOPED = 5.0
 """The same for loops of a CPU over single numbers, each of which was measured at one size."""
 
 FACTORISATION = 300.0
-"""The same for factorisations, whose arithmetic grows faster than their bytes, in steps that wait for each other."""
+"""The same for factorisations of which nothing is known but their bytes: arithmetic grows faster, in steps that wait for each
+other."""
 
 LINK = "link"
-"""What binds collectives."""
+"""What binds collectives and copies between host and device."""
+
+HOST = "host"
+"""The exchange with the host's memory, over PCI Express."""
+
+_OF_PINNED = Interval(1.7, 0.95, 5.0)
+"""How many times as long a copy between host and device takes as one of pinned memory, at the rate that `link_b_per_s` says:
+from memory that the system may move, which the driver copies to a pinned buffer first, 1.1 to 2.5 times (NVIDIA, How to
+Optimize Data Transfers in CUDA C/C++, 2012: 5.4 of 6.2 GB/s on a workstation, 2.3 of 5.8 on a laptop), and up to five where the
+link is five times as fast as one core of the host. Which memory a tensor is in is not recorded; the value is between both."""
+
+_ON_UNKNOWN_LINK = Interval(1.7 / 24.9e9, 1 / 450e9, 5 / 12.4e9)
+"""Seconds a byte takes over a link to the host of which nothing is known: the value as over PCI Express 4.0, the ends from
+NVLink-C2C (NVIDIA, GH200 data sheet: 450 GB/s in one direction) to pageable memory over PCI Express 3.0."""
 
 _LEAST_S = 1e-7
 """Seconds of a kernel on a CPU that has nothing to do: the tenth part of a call of one."""
@@ -47,8 +63,8 @@ class Exchange:
     """What ranks send each other.
 
     Attributes:
-        kind: One of `serving/engine/collectives.py`, such as `all_reduce`.
-        ranks: Devices that take part.
+        kind: One of `serving/engine/collectives.py`, such as `all_reduce`, or `HOST`.
+        ranks: Devices that take part; 1 of a copy between device and host.
         size_b: Bytes that each of them holds before it.
         overlaps: Whether it runs beside kernels of its pass.
     """
@@ -63,6 +79,8 @@ class Exchange:
 
         More ranks than a machine has take at least the time of as many bytes within one.
         """
+        if self.kind == HOST:
+            return self._with_host(device)
         ranks = min(self.ranks, most_ranks(device))
         size_b = self.size_b * (self.ranks / ranks if self.kind == "all_gather" else 1.0)
         try:
@@ -72,6 +90,12 @@ class Exchange:
         value, factor = float(times[0]), float(np.exp(spreads[0]))
         between = BETWEEN_MACHINES if ranks < self.ranks else 1.0
         return Interval(value, value / factor, value * factor * between)
+
+    def _with_host(self, device: Device) -> Interval:
+        try:
+            return _OF_PINNED.scaled(self.size_b / link_b_per_s(device))
+        except SpecError:
+            return _ON_UNKNOWN_LINK.scaled(self.size_b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +133,13 @@ class KernelUse:
     def adjusted(self, prediction: Prediction, device: Device) -> Prediction:
         """The kernel's prediction as that of what it stands for."""
         if self.exchange is not None and (time := self.exchange.time_on(device)) is not None:
-            return replace(
-                prediction, latency_s=time, power_w=None, energy_j=None, bound=LINK, breakdown={LINK: time.lower}
-            )
+            return self._exchanged(prediction, time, device)
         if self.scale == 1.0 and self.widening == 1.0 and not self.upper_bound:
             return prediction
         # What stands for another kernel may take less time than it, but a product not less than its own arithmetic.
         least_s = prediction.breakdown["compute"] if self.spec.family == "gemm" else 0.0
-        below = min(self.widening, max(1.0, prediction.latency_s.lower / least_s)) if least_s else self.widening
+        least_share = self.scale * prediction.latency_s.lower / least_s if least_s else self.widening
+        below = min(self.widening, max(1.0, least_share))
         if self.upper_bound:
             below = max(below, prediction.latency_s.lower / max(prediction.breakdown.get("launch", 0.0), _LEAST_S))
         return replace(
@@ -124,6 +147,18 @@ class KernelUse:
             latency_s=self._scaled(prediction.latency_s, below),
             energy_j=None if prediction.energy_j is None else self._scaled(prediction.energy_j, below),
             breakdown={name: seconds * self.scale for name, seconds in prediction.breakdown.items()},
+        )
+
+    def _exchanged(self, prediction: Prediction, time: Interval, device: Device) -> Prediction:
+        """A prediction as that of an exchange. One with the host also takes a launch, and the device idles meanwhile."""
+        power_w = energy_j = None
+        if self.exchange is not None and self.exchange.kind == HOST:
+            time = time + Interval(*[prediction.breakdown.get("launch", 0.0)] * 3)
+            if prediction.power_w is not None and (limit_w := device.fact("tdp_w")) is not None:
+                power_w = IDLE_SHARE.scaled(limit_w)
+                energy_j = Interval(time.value * power_w.value, time.lower * power_w.lower, time.upper * power_w.upper)
+        return replace(
+            prediction, latency_s=time, power_w=power_w, energy_j=energy_j, bound=LINK, breakdown={LINK: time.lower}
         )
 
     def _scaled(self, interval: Interval, below: float) -> Interval:

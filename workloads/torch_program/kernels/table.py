@@ -8,7 +8,7 @@ from functools import partial
 from ....features.kernel import View, get_family
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 from . import amounting, indexed, products, traffic
-from .collectives import collective
+from .collectives import collective, host_copy
 from .kernel_use import FACTORISATION, LOOPED, UNKNOWN, Costing, Uses, by_bytes, scaled
 
 
@@ -164,9 +164,9 @@ _FAR_APART = frozenset({"_embedding_bag", "_embedding_bag_forward_only", "multin
 
 _NAMESPACES: Mapping[str, Costing] = {
     "c10d": collective, "_c10d_functional": collective, "c10d_functional": collective,
-    "host": partial(by_bytes, widening=100.0),
+    "host": host_copy,
 }  # fmt: skip
-"""What is priced by the memory of the device alone, since the links between devices and to the host are not predicted."""
+"""What goes over links between devices, for which the memory's traffic stands where they are not known, and to the host."""
 
 NOT_ANSWERED = frozenset(_NAMESPACES)
 
@@ -203,8 +203,11 @@ def arithmetic(operation: Operation) -> float:
     costing = _PRODUCTS.get(operation.name)
     uses = [] if costing is None else costing(operation, "gpu")
     products_alone = [use for use in uses if use.spec.family in ("gemm", "attention")]
+    # What amounts to a product takes longer than it, with as many operations.
+    amounts = operation.name in amounting.OPERATORS
     return sum(
-        use.count * use.scale * float(get_family(use.spec.family).flops(View.of(use.spec))) for use in products_alone
+        use.count * (1.0 if amounts else use.scale) * float(get_family(use.spec.family).flops(View.of(use.spec)))
+        for use in products_alone
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import cache
+from types import CodeType
 from typing import Any
 from unittest import mock
 
@@ -14,14 +17,10 @@ class ModulePaths:
 
     A node of autograd has the number that was next when its operator ran forwards, so that the module of that number is the
     one whose backward it is.
-
-    Attributes:
-        compiled_depth: How many modules that `torch.compile` wrapped are being called.
     """
 
     def __init__(self, enters: Callable[[torch.nn.Module], None]) -> None:
         """Nothing is followed yet; `enters` is told of each call."""
-        self.compiled_depth = 0
         self._stack: list[str] = []
         self._names: dict[int, str] = {}
         self._modules: list[torch.nn.Module] = []
@@ -39,7 +38,6 @@ class ModulePaths:
                 return call(module, *args, **kwargs)
             finally:
                 self._stack.pop()
-                self.compiled_depth -= is_compiled(module)
 
         self._patch = mock.patch.object(torch.nn.Module, "__call__", followed)
         self._patch.start()
@@ -53,7 +51,7 @@ class ModulePaths:
         node = torch._C._current_autograd_node()
         if node is not None and not self._stack:
             return self._by_node.get(node._sequence_nr(), ("", False))
-        here = (self._stack[-1] if self._stack else "", self.compiled_depth > 0)
+        here = (self._stack[-1] if self._stack else "", _in_compiled())
         self._by_node[torch._C._autograd._get_sequence_nr() - 1] = here
         return here
 
@@ -65,10 +63,18 @@ class ModulePaths:
             # Kept, so that its address is not another's.
             self._modules.append(module)
         self._stack.append(self._names[id(module)])
-        self.compiled_depth += is_compiled(module)
         self._enters(module)
 
 
-def is_compiled(module: torch.nn.Module) -> bool:
-    """Whether `torch.compile` wrapped it, or its own `compile` was called."""
-    return isinstance(module, torch._dynamo.eval_frame.OptimizedModule) or module._compiled_call_impl is not None
+def _in_compiled() -> bool:
+    """Whether what calls this was called by something that `torch.compile` wrapped: a function, a module or its `compile`."""
+    code, frame = _wrapper(), sys._getframe(1)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
+
+
+@cache
+def _wrapper() -> CodeType:
+    """The code of the functions that `torch.compile` returns, which all of them share."""
+    return torch.compile(lambda: None, backend="eager").__code__

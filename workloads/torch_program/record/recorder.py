@@ -51,6 +51,8 @@ _HIGHER_ORDER = {
     "cond": "chooses between functions by a value (torch.cond), and an estimate computes none; call the one to be priced",
     "while_loop": "repeats a function as long as values say (while_loop), and an estimate computes none; call it as often as "
     "is to be priced",
+    "triton_kernel_wrapper_mutation": "launches a kernel by wrap_triton outside an operator; launch the kernel itself, or make "
+    "an operator of the function that does (torch.library.triton_op)",
 }
 _OTHER_HIGHER_ORDER = "hands a function to an operator that only compilers run; call the function itself"
 
@@ -149,6 +151,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note_host_copy(self, source: TensorInfo, target: TensorInfo) -> None:
         note = Operation("host.copy", {}, (source,), (target,), module=self._modules.now()[0], phase=self._phase())
         self.recording.operations.append(note)
+
+    def launched(self, name: str, arguments: Iterable[Any]) -> None:
+        """A kernel that the program brings with it was launched; it reads or writes each tensor it is given."""
+        inputs = tuple(self._tensors.info(self._tensors.identity(tensor)) for tensor in tensors_in(arguments))
+        module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
+        self.recording.operations.append(
+            Operation(name, {}, inputs, (), module=module, phase=self._phase(), compiled=compiled)
+        )
 
     def note(self, text: str) -> None:
         """Say once what to know of the recording."""

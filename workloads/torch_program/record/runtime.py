@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 from unittest import mock
@@ -131,6 +131,26 @@ def runtime(n_devices: int) -> Iterator[None]:
             for name, stand_in in takes_place.items():
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, stand_in))
+        yield
+
+
+@contextmanager
+def triton_launches(launched: Callable[[str, Sequence[Any]], None]) -> Iterator[None]:
+    """Kernels written in Triton are told of where they are launched, with their arguments, and neither compiled nor run."""
+    try:
+        from triton.runtime.jit import KernelInterface
+    except ImportError:
+        yield
+        return
+
+    def launcher(kernel: Any, _: Any) -> Callable[..., None]:
+        function = kernel
+        while hasattr(function, "fn"):
+            # Tuners and heuristics wrap kernels, and those functions.
+            function = function.fn
+        return lambda *args, **kwargs: launched(f"triton.{function.__name__}", (*args, *kwargs.values()))
+
+    with mock.patch.object(KernelInterface, "__getitem__", launcher):
         yield
 
 

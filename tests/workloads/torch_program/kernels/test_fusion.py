@@ -44,7 +44,7 @@ def test_a_chain_reads_and_writes_what_it_does_from_outside(recorded: Recorded) 
     assert compiled.launches == 2
     assert eager.launches == 5
     assert compiled.kernels_s < eager.kernels_s
-    assert "4 element-by-element operators are taken as 1 passes" in compiled.notes[0]
+    assert "4 element-by-element operators in one pass" in compiled.notes[0]
 
 
 def test_an_operator_moves_to_its_reader_but_not_past_what_writes_its_operand(recorded: Recorded) -> None:

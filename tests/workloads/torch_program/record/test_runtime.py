@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import kernelcast.torch
 import pytest
@@ -73,3 +76,34 @@ def test_what_only_a_device_knows_is_refused_with_its_line(
     with pytest.raises(SpecError, match=r"test_runtime.py, line \d+, ") as error:
         recorded(program)
     assert message in str(error.value)
+
+
+class _Interface:
+    """What Triton's kernels, tuners and heuristics have in common; a launch without a GPU fails."""
+
+    def __init__(self, fn: Any) -> None:
+        self.fn = fn
+
+    def __getitem__(self, grid: Any) -> Any:
+        raise RuntimeError("0 active drivers")
+
+
+def test_kernels_that_a_program_brings_with_it_are_priced_by_what_they_are_given(
+    monkeypatch: pytest.MonkeyPatch, recorded: Callable[..., Run]
+) -> None:
+    for name in ("triton", "triton.runtime", "triton.runtime.jit"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules["triton.runtime.jit"], "KernelInterface", _Interface, raising=False)
+    kernel = _Interface(_Interface(SimpleNamespace(__name__="add_rows")))
+    x = torch.ones(1024, 1024)
+
+    def program() -> None:
+        y = torch.relu(x)
+        kernel[lambda meta: (4,)](x, y, n=x.numel(), out=torch.empty_like(x), BLOCK=128)
+
+    run = recorded(program)
+    (launch,) = (item for item in run.recording.operations if item.name == "triton.add_rows")
+    assert launch.bytes_in == 3 * x.nbytes
+    assert any("triton.add_rows" in note for note in run.totals["h200"].notes)
+    with pytest.raises(RuntimeError):
+        kernel[(4,)]
