@@ -117,6 +117,12 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
     return step  # type: ignore[no-any-return]
 
 
+_ENDS = (
+    "; a file that ends itself cannot be estimated: leave that out, as no GPU is needed, or put what only runs as a script under "
+    'if __name__ == "__main__"'
+)
+
+
 @contextlib.contextmanager
 def _sentences(what: str, path: Path) -> Iterator[None]:
     """An error of the user's code as a sentence with the line of the file it comes from."""
@@ -133,4 +139,5 @@ def _sentences(what: str, path: Path) -> Iterator[None]:
         ]
         where = f" at line {lines[-1]}" if lines else ""
         message = " ".join(str(error).split())
-        raise SpecError(f"{what}{where}: {type(error).__name__}: {message}", field="program") from error
+        advice = _ENDS if isinstance(error, SystemExit) else ""
+        raise SpecError(f"{what}{where}: {type(error).__name__}: {message}{advice}", field="program") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import kernelcast.torch
 import pytest
 import torch
+from kernelcast.features.errors import SpecError
 from kernelcast.models.predict.predictor import ArtifactPredictor
 
 
@@ -50,3 +51,10 @@ def test_a_copied_layer_warns_of_nothing(
     )
     kernelcast.torch.estimate_script(path, "step", ["h100-sxm"], model=predictor)
     assert not [warning for warning in recwarn if "FakeTensor" in str(warning.message)]
+
+
+def test_a_file_that_ends_itself_says_what_to_do(tmp_path: Path, predictor: ArtifactPredictor) -> None:
+    path = tmp_path / "ends.py"
+    path.write_text("import sys\nsys.exit('needs a GPU')\n")
+    with pytest.raises(SpecError, match="line 2: SystemExit: needs a GPU; .* no GPU is needed"):
+        kernelcast.torch.estimate_script(path, "step", ["h100-sxm"], model=predictor)
