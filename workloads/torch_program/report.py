@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from ...features.errors import SpecError, listed
 from ...models.evaluation.charts import head, page
 from ...models.predict.prediction import Interval
 from ..flame import Picture, in_page, tree
+from ..savings import Saving
 from ..units import flops, joules, money, num_bytes, seconds, watts
 from .answers import Answers
 from .device_estimate import DeviceEstimate
@@ -23,19 +25,22 @@ _SHOWN = 10
 _NOTES_SHOWN = 4
 _NOT_WRITTEN = frozenset({"whole", "leaves"})
 """Fields of answers that plain data leaves out: they are composed of, or drawn from, what it has."""
-_NAME_CELLS = 44
+_WIDTH = 80
+"""Columns of text."""
+_NAME_CELLS, _NAME_CELLS_BESIDE = 44, 27
+"""Columns of names of operators and modules, of one device and of several: two devices have room beside each other."""
 
 Table = list[list[str]]
 
 
 def as_text(answers: Answers) -> str:
-    """Totals side by side, memory, the operators and modules that take longest, and what to know."""
-    parts = [_title(answers), *_aligned(_totals(answers)), "", _memory_line(answers.memory)]
+    """Totals side by side, memory, the operators and modules that take longest, and what to know, in 80 columns."""
+    parts = [_title(answers), *_side_by_side(_totals(answers), 1), "", *_wrapped(_memory_line(answers.memory))]
     for name, shares in _breakdowns(answers):
-        parts += ["", *_aligned(_shares_table(name, answers, shares))]
+        parts += ["", *_side_by_side(_shares_table(name, answers, shares), 2, 3)]
     if answers.any_savings:
-        parts += ["", *_aligned(_savings_table(answers))]
-    return "\n".join([*parts, *(f"note: {note}" for note in _remarks(answers))])
+        parts += ["", *_savings_lines(answers)]
+    return "\n".join([*parts, *(line for note in _remarks(answers) for line in _wrapped(f"note: {note}"))])
 
 
 def as_html(answers: Answers) -> str:
@@ -177,18 +182,20 @@ def _memory_line(memory: Memory) -> str:
 
 
 def _breakdowns(answers: Answers) -> Iterator[tuple[str, Mapping[str, Sequence[Share]]]]:
-    yield "phase", {name: answer.by_phase for name, answer in answers.totals.items()}
-    yield "module", {name: answer.by_module for name, answer in answers.totals.items()}
-    yield "operator", {name: answer.by_operator for name, answer in answers.totals.items()}
+    """Shares by device of each kind of part, where any device has some."""
+    for part in ("phase", "module", "operator"):
+        shares = {name: getattr(answer, f"by_{part}") for name, answer in answers.totals.items()}
+        if any(shares.values()):
+            yield part, shares
 
 
 def _shares_table(part: str, answers: Answers, shares: Mapping[str, Sequence[Share]]) -> Table:
-    """The longest of the first device with the others beside; the rest is added up in the last row."""
+    """The longest of the first device that has any, with the others beside; the rest is added up in the last row."""
     by_name = {device: {share.name: share for share in rows} for device, rows in shares.items()}
-    names = [share.name for share in next(iter(shares.values()))]
+    names = [share.name for share in next(filter(None, shares.values()), ())]
     table = [[part, "calls", *(cell for name in shares for cell in (_short(answers, name), "", "bound"))]]
     for name in names[:_SHOWN]:
-        row = [name if len(name) <= _NAME_CELLS else "…" + name[1 - _NAME_CELLS :]]
+        row = [_cut(name, _NAME_CELLS if len(shares) == 1 else _NAME_CELLS_BESIDE)]
         row.append(str(next(rows[name].calls for rows in by_name.values() if name in rows)))
         for rows in by_name.values():
             share = rows.get(name)
@@ -208,11 +215,12 @@ def _savings_table(answers: Answers) -> Table:
     """What could be won, by device."""
     table = [["could be won", "", "", ""]]
     for name, savings in answers.savings.items():
-        for item in savings:
-            saved = item.saved_s
-            ends = f"[{seconds(saved.lower)} … {seconds(saved.upper)}]"
-            table.append([item.change, _short(answers, name), f"{seconds(saved.value)} {ends}", f"{item.share:.0%}"])
+        table += [[item.change, _short(answers, name), _saved(item), f"{item.share:.0%}"] for item in savings]
     return table
+
+
+def _saved(item: Saving) -> str:
+    return f"{seconds(item.saved_s.value)} [{seconds(item.saved_s.lower)} … {seconds(item.saved_s.upper)}]"
 
 
 def _short(answers: Answers, device: str) -> str:
@@ -233,9 +241,62 @@ def _remarks(answers: Answers) -> Iterator[str]:
     yield from answers.notes
 
 
-def _aligned(table: Table) -> list[str]:
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+def _side_by_side(table: Table, names: int, each: int = 1) -> Iterator[str]:
+    """Lines of a table; the devices that find no room beside others follow in tables below.
+
+    Args:
+        table: rows.
+        names: how many columns stand before those of devices.
+        each: columns of a device, of which the first has its name as head.
+    """
+    left = _lines([row[:names] for row in table])
+    devices = [_lines([row[i : i + each] for row in table], 1) for i in range(names, len(table[0]), each)]
+    is_first = True
+    while devices:
+        room, columns = _WIDTH - len(left[0]), []
+        while devices and (not columns or len(devices[0][0]) + 2 <= room):
+            room -= len(devices[0][0]) + 2
+            columns.append(devices.pop(0))
+        yield from () if is_first else ("",)
+        is_first = False
+        yield from ("  ".join(cells).rstrip() for cells in zip(left, *columns, strict=True))
+
+
+def _lines(columns: Table, apart: int = 2) -> list[str]:
+    """Rows as lines of one length, columns so many characters apart.
+
+    The head of several columns stands over all of them, cut where it is longer.
+    """
+    head, *rows = columns
+    heads = [head] if len(head) == 1 or all(head[:2]) else []
+    widths = [max((len(row[i]) for row in [*heads, *rows]), default=0) for i in range(len(head))]
+    lines = [
+        (" " * apart).join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in [*heads, *rows]
+    ]
+    return lines if heads else [_cut(head[0], len(lines[0])).ljust(len(lines[0])), *lines]
+
+
+def _cut(name: str, width: int) -> str:
+    """The end of a name, which says most, where all of it has no room."""
+    return name if len(name) <= width else "…" + name[1 - width :]
+
+
+def _wrapped(text: str, indent: int = 6) -> list[str]:
+    return wrap(text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _savings_lines(answers: Answers) -> Iterator[str]:
+    """What could be won, by device, with its words in the room that the numbers leave."""
+    for name, savings in answers.savings.items():
+        if not savings:
+            continue
+        yield "could be won" + (f" on {name}" if len(answers.totals) > 1 else "")
+        for numbers, item in zip(
+            _lines([[f"{each.share:4.0%}", _saved(each)] for each in savings]), savings, strict=True
+        ):
+            indent = len(numbers) + 2
+            yield from _wrapped(f"{numbers}  {item.change}", indent)
 
 
 def _html_table(table: Table) -> str:

@@ -118,8 +118,8 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
 
 
 _ENDS = (
-    "; a file that ends itself cannot be estimated: leave that out, as no GPU is needed, or put what only runs as a script under "
-    'if __name__ == "__main__"'
+    "; a file that ends itself cannot be estimated: leave that out, as no GPU is needed, or put what only runs as a script "
+    'under if __name__ == "__main__"'
 )
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -206,7 +207,9 @@ def test_casting_a_model_inside_leaves_it_as_it_was(recorded: Recorded) -> None:
 def test_a_device_without_the_dtype_says_so_and_others_answer(recorded: Recorded) -> None:
     a, b = torch.ones(32, 64).to(torch.float8_e4m3fn), torch.ones(64, 64).to(torch.float8_e4m3fn).t()
     scale = torch.tensor(1.0)
-    run = recorded(lambda: torch._scaled_mm(a, b, scale, scale, out_dtype=torch.bfloat16), "p100", "h100")
+    program = partial(torch._scaled_mm, a, b, scale, scale, out_dtype=torch.bfloat16)
+    assert "no answer for aten._scaled_mm" in str(recorded(program, "p100")), "without one kernel to be seen"
+    run = recorded(program, "p100", "h100")
     old, new = run.totals.values()
     assert old.latency_s is None
     assert "aten._scaled_mm" in old.unanswered[0]
@@ -275,13 +278,15 @@ def test_an_error_of_the_program_is_its_own_and_leaves_nothing_behind(recorded: 
 
 
 def test_answers_are_written_as_text_page_and_data(recorded: Recorded, tmp_path: Path) -> None:
-    run = recorded(lambda: mlp()(torch.ones(32, 64)), "h100", "a100", batch=32)
+    devices = ("h100", "a100", "rtx-pro-6000-blackwell-server", "epyc-7003-vm-2c")
+    run = recorded(lambda: mlp()(torch.ones(32, 64)), *devices, batch=32)
     for write in (run.save, run.save_program):
         with pytest.raises(SpecError, match="a file is named by text, got int"):
             write(3)  # type: ignore[arg-type]
     for words in ("NVIDIA H100", "samples/s", "peak memory", "Sequential", "aten.addmm"):
         assert words in str(run)
         assert words in run._repr_html_()
+    assert max(map(len, str(run).splitlines())) <= 80
     assert run.save(tmp_path / "report.html").read_text().startswith("<!doctype html>")
     data = json.loads(run.save(str(tmp_path / "report.json")).read_text())
     assert data["totals"]["nvidia-h100-sxm-80gb"]["latency_s"]["value"] > 0
