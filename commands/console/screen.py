@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from shutil import get_terminal_size
+from textwrap import fill, wrap
 from typing import TYPE_CHECKING, Any
 
 from ...features.errors import printable
 from ...workloads.units import joules, seconds, watts
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
     from rich.text import Text
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 140
 """Columns of a table that goes to a pipe or a file, where there is no terminal to ask."""
+_FOLDED = 20
+"""Columns that words are folded to where there is no room for all."""
 
 
 def out() -> Console:
@@ -39,23 +45,67 @@ def out() -> Console:
             for part in super().render(*args, **kwargs):
                 yield part if part.control else Segment(printable(part.text), part.style)
 
+        def print(self, *args: Any, soft_wrap: bool | None = None, **kwargs: Any) -> None:
+            """Lines as long as they are for a pipe, and for a terminal ones that break between words."""
+            super().print(*args, soft_wrap=soft_wrap and not sys.stdout.isatty(), **kwargs)
+
     return PlainConsole(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, markup=False, emoji=False)
 
 
-def new_table(*heads: str, numbers: Collection[str] = (), title: str | None = None) -> Table:
-    """An empty table for `out()`: long cells are folded, not cut.
+def new_table(
+    *heads: str, numbers: Collection[str] = (), title: str | None = None, head_style: str = "table.header"
+) -> Table:
+    """An empty table for `out()`: long words are folded, numbers are not; what finds no room beside follows below.
 
     Args:
         heads: Titles of the columns.
         numbers: Titles of the columns that stand at the right.
         title: Title of the table, None for none.
+        head_style: Style of the titles.
     """
-    from rich.table import Table
-
-    table = Table(title=title, box=None, pad_edge=False)
+    table = _fitted()(title=title, box=None, pad_edge=False, header_style=head_style)
     for head in heads:
-        table.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
+        is_number = head in numbers
+        table.add_column(head, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     return table
+
+
+@cache
+def _fitted() -> type[Table]:
+    from rich.cells import cell_len
+    from rich.table import Column, Table
+
+    def needed(column: Column, folded: int = _FOLDED) -> int:
+        """Columns of the screen that a column takes at least."""
+        cells = [str(cell) for cell in (column.header, *column.cells)]
+        whole = max(map(cell_len, cells))
+        return whole if column.no_wrap else min(whole, folded)
+
+    class FittedTable(Table):
+        """A table in the room there is: columns without any follow in tables below, each time beside the first."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            names, *others = self.columns
+            names = replace(names, min_width=needed(names, 3 * _FOLDED // 2))
+            room = options.max_width - (names.min_width or 0) - 2
+            groups: list[list[Column]] = [[]]
+            left = room
+            for column in others:
+                if groups[-1] and needed(column) > left:
+                    groups.append([])
+                    left = room
+                groups[-1].append(column)
+                left -= needed(column) + 2
+            if len(groups) == 1:
+                yield from super().__rich_console__(console, options)
+                return
+            for i, group in enumerate(groups):
+                part = Table(title=None if i else self.title, box=None, pad_edge=False, header_style=self.header_style)
+                part.columns = [replace(column, _index=place) for place, column in enumerate([names, *group])]
+                part.rows = self.rows
+                yield part
+
+    return FittedTable
 
 
 def show_table(
@@ -126,11 +176,14 @@ def domain_mark(in_domain: bool) -> Text:
     return domain_text("●" if in_domain else "○", in_domain)
 
 
-def show_fact(name: str, fact: str, *, cells: int = 10, style: str = "dim") -> None:
-    """Print a line with a name of `cells` columns before it."""
+def show_fact(name: str, fact: str, *, cells: int = 10, style: str = "dim", is_command: bool = False) -> None:
+    """Print a line with a name of `cells` columns before it; on a terminal, longer ones but commands go on below the fact."""
     from rich.text import Text
 
-    out().print(Text.assemble((name.ljust(cells), style), fact), soft_wrap=True)
+    console = out()
+    lines = [fact] if is_command or not sys.stdout.isatty() else wrap(fact, max(_FOLDED, console.width - cells)) or [""]
+    text = Text.assemble((name.ljust(cells), style), ("\n" + " " * cells).join(lines))
+    console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
 def bar(share: float) -> str:
@@ -139,7 +192,9 @@ def bar(share: float) -> str:
 
 
 def note(message: str) -> None:
-    """A message on stderr."""
+    """A message on stderr, whose words a terminal does not cut."""
+    if sys.stderr.isatty():
+        message = fill(message, get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
     print(printable(message), file=sys.stderr, flush=True)  # noqa: T201 - this is the one place messages are printed
 
 

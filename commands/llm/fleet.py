@@ -62,7 +62,7 @@ def fleet(
 
         buckets = read_sizes(sizes)
         inputs, outputs = mean_sizes(buckets)
-        chosen = names.device_names(console.words(devices), known)
+        chosen = names.device_names(console.words(",".join(devices)), known)
         question = plan_question(
             facts_of(what), chosen, known, gpus=gpus, input_tokens=inputs, output_tokens=outputs, rate=rate, ttft_s=ttft,
             tpot_s=tpot, speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...workloads.units import grams
+from ...workloads.units import counted, grams
 from .. import console, names
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ ModelName = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model that ships, such as meta-llama/Llama-3.1-70B, or a config.json.")
 ]
 DeviceNames = Annotated[
-    str, typer.Option("--devices", metavar="NAMES", help="GPUs to choose among, separated by commas.")
+    list[str],
+    typer.Option(
+        "--device", "--devices", metavar="NAMES", help="GPUs to choose among, separated by commas, or given again."
+    ),
 ]
 MostTtft = Annotated[
     float | None, typer.Option("--ttft", metavar="S", help="Longest time to the first token, median request.")
@@ -114,7 +117,7 @@ def plan(
     from ...workloads.serving.planning.question import plan_question
     from ...workloads.serving.predict import ServingPredictor
 
-    chosen = names.device_names(console.words(devices), known)
+    chosen = names.device_names(console.words(",".join(devices)), known)
     question = plan_question(
         facts_of(what), chosen, known, gpus=gpus,
         input_tokens=input_tokens, output_tokens=output_tokens,
@@ -144,7 +147,7 @@ def _show(answer: PlanAnswer, electricity: Electricity | None) -> None:
     question = answer.question
     screen = console.out()
     screen.print(
-        f"{question.facts.name}: {answer.plans:,} plans of up to {question.gpus} GPUs, {answer.possible:,} possible",
+        f"{question.facts.name}: {answer.plans:,} plans of up to {counted(question.gpus, 'GPU')}, {answer.possible:,} possible",
         soft_wrap=True,
     )
     for kind, item in answer.refusals.items():
@@ -183,7 +186,7 @@ def _show_choice(choice: Choice) -> None:
     if choice.runner_up is not None:
         sure = "" if choice.probability is None else f"; better than it with probability {choice.probability:.2f}"
         console.show_fact("next", f"{_title(choice.runner_up)}{sure}")
-    console.show_fact("command", choice.command)
+    console.show_fact("command", choice.command, is_command=True)
     for remark in choice.notes:
         console.show_fact("note", remark)
 
@@ -240,14 +243,14 @@ def _show_plans(
 
     grid = None if electricity is None else electricity.grid
     carbon = () if grid is None else ("CO2e",)
-    numbers = ("GPUs", "requests", "first token", "per token", "tokens/s", "J/token", "cost", *carbon)
-    heads = ("GPUs", "device", "replicas of", "weights", "engine", *numbers[1:])
+    numbers = ("requests", "TTFT", "TPOT", "tokens/s", "J/token", "cost", *carbon)
+    heads = ("GPUs", "replicas of", "weights", "engine", *numbers)
     rows = [
         (
-            str(item.gpus), item.setting.device, f"{item.replicas} × ({item.setting.plan})", item.setting.formats.weights,
-            engine_words(item.setting), str(under_way(question, item)), console.seconds(item.ttft_s),
-            console.seconds(item.tpot_s) if item.tpot_s else "none", f"{item.throughput_tok_s:,.4g}",
-            _plain(item.energy_per_token_j), _plain(item.cost_per_million_tokens),
+            f"{item.gpus} × {item.setting.device}", f"{item.replicas} × ({item.setting.plan})",
+            item.setting.formats.weights, engine_words(item.setting), str(under_way(question, item)),
+            console.seconds(item.ttft_s), console.seconds(item.tpot_s) if item.tpot_s else "none",
+            f"{item.throughput_tok_s:,.4g}", _plain(item.energy_per_token_j), _plain(item.cost_per_million_tokens),
             *_carbon(item.energy_per_token_j, electricity),
         )
         for item in items

@@ -250,7 +250,7 @@ def _show(result: TuningResult, report: dict[str, Any]) -> None:
     )
     if result.choices:
         screen.print(f"one call, {word}: {totals}; chosen: {result.variant}", soft_wrap=True)
-    screen.print(f"files    {' '.join(report['files'])}", soft_wrap=True)
-    screen.print(f"compile  {report['command']}", soft_wrap=True)
+    console.show_fact("files", " ".join(report["files"]), cells=9)
+    console.show_fact("compile", report["command"], cells=9, is_command=True)
     if report["hook_command"]:
-        screen.print(f"or       {report['hook_command']}", soft_wrap=True)
+        console.show_fact("or", report["hook_command"], cells=9, is_command=True)

@@ -88,20 +88,27 @@ def show_page(page: DevicePage) -> None:
 
 
 def _show_facts(page: DevicePage | Device) -> None:
-    table = console.new_table("fact", "value", "source", numbers=("value",), title=f"{page.title} ({page.name})")
-    for name, fact in page.facts.items():
-        table.add_row(name, _with_unit(name, fact.value), fact.source)
+    """Facts and measured figures, with the numbers of their sources, which are listed below."""
+    numbers: dict[str, int] = {}
+
+    def row(name: str, value: str, source: str | None) -> tuple[str, str, str]:
+        return name, value, str(numbers.setdefault(source, len(numbers) + 1)) if source else ""
+
+    rows = [row(name, _with_unit(name, fact.value), fact.source) for name, fact in page.facts.items()]
     for what, peaks in (("matrix", page.matrix_flops_per_s), ("vector", page.vector_flops_per_s)):
-        for dtype, fact in peaks.items():
-            table.add_row(f"{what} {dtype}", console.flops_per_s(fact.value), fact.source)
-    table.caption = f"also called: {', '.join(page.aliases)}" if page.aliases else None
-    console.out().print(table)
-    if not page.measured:
+        rows += [row(f"{what} {dtype}", console.flops_per_s(fact.value), fact.source) for dtype, fact in peaks.items()]
+    heads = ("fact", "value", "source")
+    console.show_table(heads, rows, numbers=heads[1:], title=f"{page.title} ({page.name})")
+    if page.aliases:
+        console.show_fact("also called", ", ".join(page.aliases), cells=13)
+    rows = [row(name, _with_unit(name, fact.value), fact.source) for name, fact in page.measured.items()]
+    if rows:
+        title = "measured figures in the device file; of these, launch floors are used by answers for calls"
+        console.show_table(("figure", *heads[1:]), rows, numbers=heads[1:], title=title)
+    else:
         console.show_fact("", "no measured figure stands in the device file")
-        return
-    rows = [(name, _with_unit(name, fact.value), fact.source or "") for name, fact in page.measured.items()]
-    title = "measured figures in the device file; of these, launch floors are used by answers for calls"
-    console.show_table(("figure", "value", "measured by and how"), rows, numbers=("value",), title=title)
+    for source, number in numbers.items():
+        console.show_fact(f"{number:>3}", source, cells=5)
 
 
 def _with_unit(name: str, value: float) -> str:
@@ -113,11 +120,11 @@ def _with_unit(name: str, value: float) -> str:
 
 def _show_basis(basis: Sequence[DeviceBasis]) -> None:
     lines = [
-        (line.family, _SHORT[line.target], _WORDS.get(line.basis, line.basis), "" if not line.rows else f"{line.rows:,}",
+        (f"{line.family} {_SHORT[line.target]}", _WORDS.get(line.basis, line.basis), "" if not line.rows else f"{line.rows:,}",
          _kernels(line.kernels), _sources(line), _error(line.error_here or line.error))
         for line in _energy_joined(basis)
     ]  # fmt: skip
-    heads = ("family", "of", "rests on", "rows here", "kernels", "carried over from", "error %")
+    heads = ("family", "rests on", "rows here", "kernels", "carried over from", "error %")
     console.show_table(heads, lines, numbers=("rows here",), title="what the answers rest on")
     console.note(
         "*: some variants, cache states or knobs of it only. carried over from: share of the answer and, in brackets, the "

@@ -304,15 +304,14 @@ def _show(
 
 def _savings(estimates: Sequence[Estimate], known: Catalogue, won: Mapping[str, Sequence[Saving]]) -> Any:
     """Changes that would save time, with the seconds saved of a step."""
-    table = console.new_table(
-        "could be won by", "on", "saved", "interval", "share", numbers=("saved", "interval", "share")
-    )
+    numbers = ("share", "saved", "interval")
+    table = console.new_table("could be won on", *numbers, "by", numbers=numbers)
     for item in estimates:
         for saving in won[item.device]:
             saved = saving.saved_s
             ends = f"[{console.seconds(saved.lower)} … {console.seconds(saved.upper)}]"
             table.add_row(
-                saving.change, known.get(item.device).title, console.seconds(saved.value), ends, f"{saving.share:.0%}"
+                known.get(item.device).title, f"{saving.share:.0%}", console.seconds(saved.value), ends, saving.change
             )
     return table
 

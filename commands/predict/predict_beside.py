@@ -51,13 +51,10 @@ def _kernel(text: str, index: int) -> dict[str, Any]:
 
 
 def _show(result: Colocation, place: Device) -> None:
-    from rich.table import Table
-
     screen = console.out()
     screen.print(f"{len(result.kernels)} kernels beside each other on {place.title} ({place.name})", soft_wrap=True)
-    table = Table(box=None, pad_edge=False)
-    for name in ("kernel", "alone", "beside", "from", "to", "slower"):
-        table.add_column(name, justify="left" if name == "kernel" else "right")
+    numbers = ("alone", "beside", "from", "to", "slower")
+    table = console.new_table("kernel", *numbers, numbers=numbers)
     for item in result.kernels:
         value = "unknown" if item.latency_s is None else console.seconds(item.latency_s.value)
         slower = "" if item.slowdown is None else f"{item.slowdown.value:.2f} x"

@@ -27,7 +27,7 @@ STDIN = "-"
 _SHOWN = 12
 _NAMES = 3
 _RANGES = 2
-_WIDEST = {"kernel": 24, "operations": 20, "lines": 12}
+_WIDEST = {"# kernel": 26, "operations": 20, "lines": 12}
 """Columns these may take where that leaves room for a product of matrices on one line."""
 _LIKE = "≈"
 """Before a kernel that is only like what the operations do; how it differs stands under the table."""
@@ -185,25 +185,24 @@ def _facts(module: Module, prediction: ModulePrediction) -> dict[str, str]:
 
 def _kernels(groups: Sequence[GroupCost], shown: Sequence[int], width: int) -> Any:
     """The kernels at these positions, numbered as in the picture, and the others in one row."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    for head in ("#", "kernel", "operations", "lines", "runs", "time", "share", "energy", "bound", "predicted as"):
-        right = head in ("#", "runs", "time", "share", "energy")
-        table.add_column(head, justify="right" if right else "left", no_wrap=right or head == "bound", overflow="fold",
-                         max_width=_WIDEST.get(head) if width >= console.PIPE_WIDTH else None)  # fmt: skip
+    numbers = ("runs", "time", "share", "energy")
+    heads = ("# kernel", *numbers, "bound", "lines", "operations", "predicted as")
+    table = console.new_table(*heads, numbers=numbers, head_style="dim")
+    for head, column in zip(heads, table.columns, strict=True):
+        column.max_width = _WIDEST.get(head) if width >= console.PIPE_WIDTH else None
     for i in shown:
         group = groups[i]
         energy = "" if group.energy_j is None else console.joules(group.energy_j)
         table.add_row(
-            str(i + 1), safe(group.title), safe(_names(group.ops)), ranges(group.lines), f"{group.runs:g}",
-            console.seconds(group.latency_s), f"{100 * group.time_share:.1f} %", energy, group.bound, _known_as(group),
+            f"{i + 1:>{len(str(len(groups)))}} {safe(group.title)}", f"{group.runs:g}", console.seconds(group.latency_s),
+            f"{100 * group.time_share:.1f} %", energy, group.bound,
+            ranges(group.lines), safe(_names(group.ops)), _known_as(group),
         )  # fmt: skip
     if left := [group for i, group in enumerate(groups) if i not in set(shown)]:
         share = f"{100 * sum(group.time_share for group in left):.1f} %"
         others = f"{len(left)} others (--all)"
         runs = f"{sum(group.runs for group in left):g}"
-        table.add_row("", others, "", "", runs, console.seconds(sum(group.latency_s for group in left)), share)
+        table.add_row(others, runs, console.seconds(sum(group.latency_s for group in left)), share)
     return table
 
 
@@ -248,11 +247,8 @@ def ranges(lines: Sequence[int]) -> str:
 
 def _compare(answers: Sequence[tuple[Device, ModulePrediction]]) -> None:
     """The devices beside each other, the fastest first; times are also told in those of the first asked for."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("device", "latency", "", "of the first", "power", "energy", "of peak"):
-        table.add_column(head, justify="left" if head == "device" else "right", no_wrap=True)
+    numbers = ("latency", "interval", "of the first", "power", "energy", "of peak")
+    table = console.new_table("device", *numbers, numbers=numbers, head_style="dim")
     first = answers[0][1].latency_s.value
     for device, item in sorted(answers, key=lambda answer: answer[1].latency_s.value):
         table.add_row(

@@ -193,10 +193,4 @@ def _families(whole: WholeModelPrediction) -> Any:
 
 def _table(*heads: str) -> Any:
     """A table without lines; numbers stand to the right between the name and the bar."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for place, head in enumerate(heads):
-        middle = 0 < place < len(heads) - 1
-        table.add_column(head, justify="right" if middle else "left", no_wrap=middle, overflow="fold")
-    return table
+    return console.new_table(*heads, numbers=heads[1:-1], head_style="dim")

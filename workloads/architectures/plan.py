@@ -61,7 +61,8 @@ class ParallelPlan:
         return self.tp if self.ep == 1 else self.stage_ranks // self.ep
 
     def __str__(self) -> str:
-        return ", ".join(f"{item.name} {getattr(self, item.name)}" for item in fields(self))
+        sizes = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return ", ".join(f"{name} {size}" for name, size in sizes if name == "tp" or size != 1)
 
 
 ONE_DEVICE = ParallelPlan()

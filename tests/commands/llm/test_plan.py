@@ -41,7 +41,7 @@ def test_the_screen_has_the_command_and_the_front(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("more", "word"),
     [
-        (("--gpus", "0"), "gpus"), (("--devices", "no-such"), "no device"), (("--devices", ""), "devices"),
+        (("--gpus", "0"), "gpus"), (("--devices", "no-such"), "no device"),
         (("--input", "nan"), "input_tokens"), (("--output", "-1"), "output_tokens"), (("--rate", "1e30"), "rate"),
         (("--concurrency", "4", "--rate", "1"), "not both"), (("--tpot", "1e-5"), "nearest"),
         (("--engines", "tgi"), "no engine"),
@@ -83,3 +83,16 @@ def test_plans_under_a_limit_have_their_footprint(capsys: pytest.CaptureFixture[
     assert re.search(r"J/token +cost +CO2e", shown)
     assert main([*ask, "--power-limit-w", "5000"]) == 2
     assert "above its own limit" in capsys.readouterr().err
+
+
+def test_devices_are_named_at_once_or_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*devices: str) -> str:
+        assert (
+            main(["llm", "plan", MODEL, *devices, "--gpus", "1", "--input", "64", "--output", "8", "--engines", "vllm"])
+            == 0
+        )
+        return capsys.readouterr().out
+
+    assert shown("--device", "h100-sxm", "--device", "l40s") == shown("--devices", "h100-sxm,l40s")
+    assert main(["llm", "plan", MODEL, "--device", "", "--gpus", "1", "--input", "64", "--output", "8"]) == 2
+    assert "at least one" in capsys.readouterr().err

@@ -147,7 +147,7 @@ def test_a_training_step_with_prices_and_what_could_be_won(run, config):
     ][0]
     assert {saving["kind"] for saving in item["savings"]} >= {"batch", "launches"}
     assert item["savings"][0]["saved_s"]["lower"] <= item["savings"][0]["saved_s"]["value"]
-    assert "could be won by" in run("estimate", config, "--decode", "--context", "512", "--device", "h200").out
+    assert "could be won on" in run("estimate", config, "--decode", "--context", "512", "--device", "h200").out
 
 
 def test_the_memory_of_a_step_has_parts(run, fake, config):

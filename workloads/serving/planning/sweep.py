@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ....features.device import Device
 from ....features.errors import SpecError
+from ...units import counted
 from ..batching.closed_form import Steady, closed_loop
 from ..batching.simulation import Scheduling
 from ..batching.step_table import StepTable
@@ -241,7 +242,7 @@ def _at_rate(
     fewest = math.ceil(rate / capacity)
     if fewest > most:
         refusals.add(
-            "load", f"{most} replicas of {replica.setting} sustain {most * capacity:.3g} of {rate:g} requests/s",
+            "load", f"{counted(most, 'replica')} of {replica.setting} can take {most * capacity:.3g} of {rate:g} requests/s",
             rate / (most * capacity),
         )  # fmt: skip
         return
