@@ -58,6 +58,20 @@ _FAMILIES: Mapping[str, tuple[str, str]] = MappingProxyType({
 })  # fmt: skip
 
 
+_SIZES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    **dict.fromkeys(("seq", "seq_len", "seqlen", "length"), ("q_len", "kv_len")),
+    **dict.fromkeys(("b", "bs", "batch_size"), ("batch",)), **dict.fromkeys(("h", "n_heads", "num_heads"), ("heads",)),
+    **dict.fromkeys(("n_kv_heads", "num_kv_heads"), ("kv_heads",)), **dict.fromkeys(("head_size", "d_head"), ("head_dim",)),
+    **dict.fromkeys(("tokens", "n_rows"), ("rows",)), **dict.fromkeys(("hidden", "hidden_size", "n_cols"), ("cols",)),
+})  # fmt: skip
+"""Names that frameworks have for sizes, and the sizes meant, in families that have all of these and none of that name."""
+
+_LEFT_OUT: Mapping[str, Mapping[str, str | int]] = MappingProxyType(
+    {"attention": {"batch": 1, "kv_heads": "heads", "kv_len": "q_len"}}
+)
+"""By family what a size is that was not named: a number, or another size."""
+
+
 @dataclass(frozen=True, slots=True)
 class KernelWords:
     """A kernel as it was read.
@@ -87,6 +101,10 @@ def read_kernel(name: str, words: Sequence[str]) -> KernelWords:
             if field in place:
                 raise SpecError(f"{field} is given twice", field=field)
             place[field] = value
+    for size, other in _LEFT_OUT.get(family.name, {}).items():
+        value = request["sizes"].get(other) if isinstance(other, str) else other
+        if value is not None:
+            request["sizes"].setdefault(size, value)
     if variant:
         request.setdefault("variant", variant)
     canonical = canonical_words(request)
@@ -145,6 +163,9 @@ def _pairs(family: KernelFamily, word: str) -> Iterable[tuple[str, Any]]:
         return _bare_word(family, word)
     known = (*family.dim_names, *SETTINGS, *family.config)
     field = name if name in known else name.lower().replace("-", "_")
+    meant = _SIZES.get(field, ())
+    if field not in known and meant and set(meant) <= set(family.dim_names):
+        return [(size, read_number(value, field)) for size in meant]
     if field not in known:
         raise SpecError(f"{family.name} has no {name!r}; it takes: {listed(known)}", field=name)
     if field in ("dtype", "kv_dtype"):

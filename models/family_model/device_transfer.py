@@ -17,7 +17,7 @@ from ...features.kernel import get_family
 from ..engine.program import Program
 from ..engine.runtime import weighted_sum
 from .family_regressor import FamilyRegressor, Query, Source
-from .intervals import power_limits_of
+from .utilisation import power_limits_of
 
 ANALYTIC, FREE = "analytic", "scale-free"
 

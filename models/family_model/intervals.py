@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...features.batch.cases import Cases, Floats
-from ...features.device import Catalogue, Device
+from ...features.batch.cases import Floats
 from ...features.errors import SpecError
 from .artifact_files import finite, numbers
 
@@ -206,8 +205,8 @@ class Interval:
     """A predicted value and the interval around it, in the target's SI unit; lower ≤ value ≤ upper.
 
     Intervals are ordered by their value. What they are of is not known to them, nor how their errors are correlated, so that
-    arithmetic takes the worst case: a sum has the sums of the ends, as if all errors were one; a ratio has the ratios of
-    opposite ends. Of whole answers more is known (`kernelcast.Answer`).
+    arithmetic takes the worst case: a sum has the sums of the ends, as if all errors were one; a difference and a ratio have
+    those of opposite ends. Of whole answers more is known (`kernelcast.Answer`).
 
     Attributes:
         value: The prediction.
@@ -231,6 +230,15 @@ class Interval:
 
     # `sum` starts from 0.
     __radd__ = __add__
+
+    def __sub__(self, other: Interval | float) -> Interval:
+        if isinstance(other, Interval):
+            return Interval(self.value - other.value, self.lower - other.upper, self.upper - other.lower)
+        return self + -other if isinstance(other, int | float) else NotImplemented
+
+    def __format__(self, spec: str) -> str:
+        # Such as `f"{latency:.2g}"`: each number so.
+        return f"{self.value:{spec}} ({self.lower:{spec}} to {self.upper:{spec}})" if spec else repr(self)
 
     def __mul__(self, factor: float) -> Interval:
         return self.scaled(factor) if isinstance(factor, int | float) and factor >= 0 else NotImplemented
@@ -380,21 +388,3 @@ def _product(latency: Sequence[Any], power: Sequence[Any]) -> tuple[Any, Any, An
         return np.sqrt(ours * ours + other * other)
 
     return value, value * np.exp(-both(0, 1)), value * np.exp(both(2, 0))
-
-
-_IDLE_SHARE = 0.05
-"""Least power as a share of the limit where a device's idle power is not known: idle data-centre GPUs draw 6–17 % of
-their limit (H100 about 70 of 700 W, A100 about 50 of 400 W in public measurements), so this is below any of them."""
-
-
-def power_limits_w(cases: Cases, devices: Catalogue) -> tuple[Floats, Floats]:
-    """Power limit and least power in watts of each case's device, shape `(n,)`, NaN where no limit is public."""
-    words = cases.coded("device")
-    limit, idle = np.array([power_limits_of(devices.get(name)) for name in words.words]).reshape(-1, 2)[words.code].T
-    return limit, idle
-
-
-def power_limits_of(device: Device) -> tuple[float, float]:
-    """Power limit and least power of a device in watts, NaN where no limit is public."""
-    tdp = device.fact("tdp_w")
-    return (math.nan, math.nan) if tdp is None else (tdp, device.fact("idle_power_w") or _IDLE_SHARE * tdp)

@@ -8,13 +8,15 @@ else to the families that have power.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from ...features.batch.cases import Floats
+from ...features.batch.cases import Cases, Floats
+from ...features.device import Catalogue, Device
 from .artifact_files import finite
 from .intervals import Scores
 
@@ -184,3 +186,21 @@ def _fit(groups: Sequence[PowerRows]) -> Floats:
 
     best: Floats = least_squares(residuals, _START, bounds=(_LOWEST, _HIGHEST), loss="soft_l1", f_scale=_HUBER_WIDTH).x
     return best
+
+
+_IDLE_SHARE = 0.05
+"""Least power as a share of the limit where a device's idle power is not known: idle data-centre GPUs draw 6–17 % of
+their limit (H100 about 70 of 700 W, A100 about 50 of 400 W in public measurements), so this is below any of them."""
+
+
+def power_limits_w(cases: Cases, devices: Catalogue) -> tuple[Floats, Floats]:
+    """Power limit and least power in watts of each case's device, shape `(n,)`, NaN where no limit is public."""
+    words = cases.coded("device")
+    limit, idle = np.array([power_limits_of(devices.get(name)) for name in words.words]).reshape(-1, 2)[words.code].T
+    return limit, idle
+
+
+def power_limits_of(device: Device) -> tuple[float, float]:
+    """Power limit and least power of a device in watts, NaN where no limit is public."""
+    tdp = device.fact("tdp_w")
+    return (math.nan, math.nan) if tdp is None else (tdp, device.fact("idle_power_w") or _IDLE_SHARE * tdp)

@@ -20,8 +20,7 @@ from ...features.kernel import families
 from ..family_model.artifact import FamilyModel
 from ..family_model.device_transfer import source_weight
 from ..family_model.family_regressor import distance
-from ..family_model.intervals import power_limits_of
-from ..family_model.utilisation import POWERED_KIND
+from ..family_model.utilisation import POWERED_KIND, power_limits_of
 from .in_domain import CategoryRecord
 from .predictor import ArtifactPredictor
 

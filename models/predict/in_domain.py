@@ -27,9 +27,8 @@ from ..family_model.artifact import FamilyModel
 from ..family_model.device_correction import Adaptation
 from ..family_model.domain import size_limits
 from ..family_model.family_regressor import CategoryInputs, Source, covered_targets
-from ..family_model.intervals import power_limits_of
 from ..family_model.products import alignment_limits, unknown_sides
-from ..family_model.utilisation import POWERED_KIND
+from ..family_model.utilisation import POWERED_KIND, power_limits_of
 from .floors import log_call_s, log_column_s, log_rows_s, log_stream, log_streamed_s
 from .named_impl import never_together
 from .prediction import HOST_S, MOST_PASSES, ScoreRows

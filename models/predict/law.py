@@ -15,8 +15,8 @@ import numpy as np
 from ...features.batch.cases import Cases, Floats, Indices
 from ...features.cost.bounds import Work, work
 from ...features.device import Catalogue, Device
-from ..family_model.intervals import TargetColumns, power_limits_of
-from ..family_model.utilisation import LOG_POWER_ERROR, POWERED_KIND, UtilisationModel
+from ..family_model.intervals import TargetColumns
+from ..family_model.utilisation import LOG_POWER_ERROR, POWERED_KIND, UtilisationModel, power_limits_of
 from .prediction import TARGETS, Predictions, Predictor
 
 METHOD = "law of bytes and operations"

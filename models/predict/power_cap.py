@@ -15,8 +15,8 @@ from ...features.device import Catalogue, Device
 from ...features.errors import SpecError
 from ...features.kernel import KernelSpec, get_family
 from ..family_model.artifact import FamilyModel
-from ..family_model.intervals import TargetColumns, power_limits_of
-from ..family_model.utilisation import LOG_POWER_ERROR, POWERED_KIND, SURE_POWER_S, UtilisationModel
+from ..family_model.intervals import TargetColumns
+from ..family_model.utilisation import LOG_POWER_ERROR, POWERED_KIND, SURE_POWER_S, UtilisationModel, power_limits_of
 from .power_law import Board, PowerSetting, kernel_response, log_error, on_clock, responses_together
 from .prediction import TARGETS, Interval, Prediction, Predictions
 

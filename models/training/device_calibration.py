@@ -18,8 +18,8 @@ from ...features.errors import SpecError, listed
 from ..family_model.artifact import FamilyModel, save_adaptations
 from ..family_model.artifact_files import ArtifactError
 from ..family_model.device_correction import Adaptation, SharedWeights, fit_shared
-from ..family_model.intervals import power_limits_w
 from ..family_model.nearby_rows import Method
+from ..family_model.utilisation import power_limits_w
 from ..metrics import error_summary
 from ..predict.predictor import ArtifactPredictor, FamilyPredictor, RawEstimates, load_predictor
 from .labelled_cases import LabelledCases, joined_by_family

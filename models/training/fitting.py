@@ -16,8 +16,7 @@ from ...features.vector.extract import Features, extract
 from ...features.vector.schema import FeatureSchema
 from ..engine.runtime import Runtime, append_log_base
 from ..family_model.analytic import AnalyticModel, Attributes, attributes_of
-from ..family_model.intervals import power_limits_w
-from ..family_model.utilisation import SURE_POWER_S
+from ..family_model.utilisation import SURE_POWER_S, power_limits_w
 from ..regressor import Graph, Problem, Regressor
 from .labelled_cases import LabelledCases
 

@@ -25,9 +25,9 @@ from ...process import core_count
 from ...version import versions
 from ..family_model.artifact import Artifact, FamilyModel, TargetModel, save_artifact
 from ..family_model.domain import Domain, largest_sizes
-from ..family_model.intervals import NEAR_DUPLICATE, power_limits_of
+from ..family_model.intervals import NEAR_DUPLICATE
 from ..family_model.products import vector_labels
-from ..family_model.utilisation import POWERED_KIND, PowerRows, UtilisationModel
+from ..family_model.utilisation import POWERED_KIND, PowerRows, UtilisationModel, power_limits_of
 from ..metrics import error_summary
 from ..regressor import Matrix, Progress, Regressor, get_regressor, no_progress
 from .fitting import MIN_ROWS, Answers, TrainingTable, fit, hold_out, log_errors

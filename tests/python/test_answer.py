@@ -31,6 +31,10 @@ def test_intervals_take_the_worst_case():
     assert a + b == sum([a, b]) == Interval(6.0, 4.0, 9.0)
     assert 3 * a == a * 3 == Interval(6.0, 3.0, 12.0)
     assert a / 2 == Interval(1.0, 0.5, 2.0)
+    assert a - a == Interval(0.0, a.lower - a.upper, a.upper - a.lower)
+    assert a - 1 == a + -1
+    assert f"{Interval(1.2345, 1.0, 1.5):.2f} s" == "1.23 (1.00 to 1.50) s"
+    assert f"{a}" == str(a)
     assert a / b == Interval(0.5, 0.2, 4 / 3)
     assert a < b
     assert max(a, b) is b

@@ -40,6 +40,17 @@ def test_ways_to_write_one_kernel(family, given, read_as):
         ("layernorm", "8x8 rmsnorm", {"family": "layernorm", "sizes": {"rows": 8, "cols": 8}, "variant": "rmsnorm"}),
         ("gemm", "m=1 tile_m=64 threads=2", {"family": "gemm", "sizes": {"m": 1}, "config": {"tile_m": 64}, "threads": 2}),
         ("gemm", "m=-3", {"family": "gemm", "sizes": {"m": -3}}),
+        ("layernorm", "tokens=64 hidden=4k", {"family": "layernorm", "sizes": {"rows": 64, "cols": 4096}}),
+        (
+            "attention", "heads=32 seq=2k d_head=128",
+            {"family": "attention",
+             "sizes": {"batch": 1, "heads": 32, "kv_heads": 32, "q_len": 2048, "kv_len": 2048, "head_dim": 128}},
+        ),
+        (
+            "attention", "b=8 h=32 num_kv_heads=8 q_len=1 kv_len=512 head_dim=64",
+            {"family": "attention",
+             "sizes": {"batch": 8, "heads": 32, "kv_heads": 8, "q_len": 1, "kv_len": 512, "head_dim": 64}},
+        ),
     ],
 )  # fmt: skip
 def test_what_words_say(family, given, request_):
@@ -58,6 +69,8 @@ def test_what_words_say(family, given, request_):
         ("gemm", "m=1 M=2", "m is given twice"),
         ("gemm", "4096x1x1 m=2", "m is given twice"),
         ("gemm", "blue", "'blue' is not name=value"),
+        ("gemm", "seq=4", "gemm has no 'seq'"),
+        ("attention", "seq=4 kv_len=8", "kv_len is given twice"),
         ("gemm", "dtype=bf17", "no dtype 'bf17'"),
     ],
 )
