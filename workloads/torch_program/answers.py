@@ -176,20 +176,23 @@ def _launches(device: Device, total: DeviceEstimate) -> Iterator[Saving]:
 def _batch(device: Device, total: DeviceEstimate, program: Program) -> Iterator[Saving]:
     """The least larger batch that fills the device, as seconds of this batch's work.
 
-    Beyond their launches kernels are taken to grow with the batch, which is the most they do; the optimiser and the host's
-    calls stay as they are, and so do weights, gradients and the optimiser's state in memory.
+    Kernels are taken to grow in proportion to the batch beyond their launches, but for the optimiser's, and the host's calls to
+    stay as they are; so do weights, gradients and the optimiser's state in memory.
     """
-    if device.kind != "gpu" or program.batch is None or total.latency_s is None or total.whole is None:
+    memory, memory_b = program.memory, device.fact("memory_b")
+    if device.kind != "gpu" or program.batch is None or memory_b is None or not memory.of_batch_b:
+        return
+    if total.latency_s is None or total.whole is None:
         return
     launches_s = sum(
         part.kernel.count * min(part.prediction.breakdown.get("launch", 0.0), part.prediction.latency_s.value)
         for part in total.whole.parts
     )
-    stays_s = launches_s + sum(share.latency_s for share in total.by_phase if share.name == OPTIMIZER)
+    optimizer_s = sum(share.latency_s for share in total.by_phase if share.name == OPTIMIZER)
+    stays_s = optimizer_s + launches_s * (1 - optimizer_s / total.kernels_s)
     grows_s = max(0.0, total.latency_s.value * (1 - (total.idle_share or 0.0)) - stays_s)
-    grows_b = program.memory.activations_b + program.memory.inputs_b
     times, each_s = 1, {}
-    while times <= _MOST_TIMES and program.memory.peak_b + (times - 1) * grows_b <= (device.fact("memory_b") or 0.0):
+    while times <= _MOST_TIMES and memory.states_b + times * memory.of_batch_b <= memory_b:
         each_s[times] = max(total.host_s, stays_s + times * grows_s) / times
         times *= 2
     if len(each_s) < 2:

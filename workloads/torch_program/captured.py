@@ -219,6 +219,8 @@ class _Memory(msgspec.Struct, forbid_unknown_fields=True):
     inputs_b: _Bytes
     at: _Name = ""
     workspace_b: _Bytes = 0
+    states_b: _Bytes = 0
+    of_batch_b: _Bytes = 0
 
 
 class _Fusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -369,7 +369,12 @@ def _notes(
     if elsewhere:
         notes.append(f"links between devices are not known: {', '.join(elsewhere)} is its memory traffic alone")
     if whole is not None and whole.power_w is None:
-        notes.append("power and energy are unknown: too few kernels with power were measured on devices like this")
+        why = (
+            "its power limit is not public"
+            if device.fact("tdp_w") is None
+            else "too few kernels with power were measured"
+        )
+        notes.append(f"power and energy on {device.name} are unknown: {why}")
     runs_as = {}
     for uses in placed:
         for use in uses:

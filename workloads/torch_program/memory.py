@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import ceil
 
 from .operation import (
     ACTIVATIONS,
     GRADIENTS,
     INPUTS,
+    OPTIMIZER,
     OPTIMIZER_STATE,
     WEIGHTS,
     WORKSPACE,
@@ -41,7 +43,9 @@ class Memory:
         activations_b: Everything else the program makes: what is kept for the backward pass, and what is soon dropped.
         inputs_b: Tensors the program was given.
         at: The operator that runs at that moment, with its module.
-        workspace_b: What the kernel that runs at that moment needs besides its tensors.
+        workspace_b: What the kernel that runs at that moment needs on a GPU besides its tensors.
+        states_b: Weights, all gradients and the optimiser's state, which are the same for any batch.
+        of_batch_b: Most bytes of the rest at any moment before the optimiser, which grow with the batch.
     """
 
     peak_b: int
@@ -52,6 +56,8 @@ class Memory:
     inputs_b: int
     at: str
     workspace_b: int = 0
+    states_b: int = 0
+    of_batch_b: int = 0
 
 
 def relief(memory: Memory, device_b: float) -> str:
@@ -104,20 +110,47 @@ def peak_memory(recording: Recording) -> Memory:
         inputs_b=steady[INPUTS],
         at=f"{operation.name} in {operation.module}" if operation.module else operation.name,
         workspace_b=steady[WORKSPACE],
+        states_b=steady[WEIGHTS]
+        + steady[OPTIMIZER_STATE]
+        + sum(size_b for *_, size_b, role in passing if role == GRADIENTS),
+        of_batch_b=_of_batch_b(recording, passing),
     )
 
 
+def _of_batch_b(recording: Recording, passing: Sequence[tuple[int, int, int, str]]) -> int:
+    """The most that is there at once, before the optimiser, of what is neither weights, gradients nor state."""
+    ends = [i for i, operation in enumerate(recording.operations) if operation.phase == OPTIMIZER]
+    last = ends[0] if ends else len(recording.operations)
+    changes = [0] * (last + 1)
+    for came, until, size_b, role in passing:
+        if role != GRADIENTS and came < last:
+            changes[came] += size_b
+            changes[min(until, last)] -= size_b
+    return max(accumulate(changes))
+
+
+_IN_FP32 = frozenset({
+    "aten._scaled_dot_product_flash_attention_backward", "aten._scaled_dot_product_flash_attention_for_cpu_backward",
+})  # fmt: skip
+"""Backwards of attention that add up in fp32 on a GPU, where they read 16 bits."""
+
+
 def _workspace_b(operation: Operation) -> int:
-    """What a kernel of a GPU needs besides its tensors: the backward of attention in 16 bits adds up the gradient of queries in
-    fp32, with a number of each row, both in whole tiles (`mha_bwd` in
+    """What a kernel of a GPU needs besides its tensors.
+
+    The backward of flash attention adds up the gradient of queries in fp32, with a number of each row, both in whole tiles;
+    where heads share keys it writes gradients of keys and values for each head first (`mha_bwd` in
     aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp).
     """
-    query = operation.arguments.get("query")
-    backward = "attention" in operation.name and operation.name.endswith("_backward")
-    if not backward or not isinstance(query, TensorInfo) or query.itemsize_b != 2 or len(query.shape) != 4:
+    query, key = operation.arguments.get("query"), operation.arguments.get("key")
+    if operation.name not in _IN_FP32 or not isinstance(query, TensorInfo) or not isinstance(key, TensorInfo):
         return 0
-    batch, heads, rows, size = query.shape
-    return 4 * batch * heads * ceil(rows / 128) * 128 * (ceil(size / 32) * 32 + 1)
+    if query.itemsize_b != 2 or len(query.shape) != 4 or len(key.shape) != 4:
+        return 0
+    (batch, heads, rows, size), (_, kv_heads, keys, _) = query.shape, key.shape
+    whole = 32 if size <= 128 else 64
+    sums_b = 4 * batch * heads * ceil(rows / 128) * 128 * (ceil(size / whole) * whole + 1)
+    return sums_b + (2 * key.itemsize_b * batch * keys * heads * size if kv_heads != heads else 0)
 
 
 def _compiled_ends(recording: Recording) -> dict[int, int]:

@@ -250,31 +250,31 @@ def _side_by_side(table: Table, names: int, each: int = 1) -> Iterator[str]:
         each: columns of a device, of which the first has its name as head.
     """
     left = _lines([row[:names] for row in table])
-    devices = [_lines([row[i : i + each] for row in table], 1) for i in range(names, len(table[0]), each)]
+    devices = []
+    for first in range(names, len(table[0]), each):
+        columns = [row[first : first + each] for row in table]
+        devices.append(_lines(columns) if each == 1 else _under(columns[0][0], _lines(columns[1:], apart=1)))
     is_first = True
     while devices:
-        room, columns = _WIDTH - len(left[0]), []
-        while devices and (not columns or len(devices[0][0]) + 2 <= room):
+        room, shown = _WIDTH - len(left[0]), [left]
+        while devices and (len(shown) == 1 or len(devices[0][0]) + 2 <= room):
             room -= len(devices[0][0]) + 2
-            columns.append(devices.pop(0))
-        yield from () if is_first else ("",)
+            shown.append(devices.pop(0))
+        if not is_first:
+            yield ""
         is_first = False
-        yield from ("  ".join(cells).rstrip() for cells in zip(left, *columns, strict=True))
+        yield from ("  ".join(cells).rstrip() for cells in zip(*shown, strict=True))
 
 
-def _lines(columns: Table, apart: int = 2) -> list[str]:
-    """Rows as lines of one length, columns so many characters apart.
+def _lines(rows: Table, apart: int = 2) -> list[str]:
+    """Rows as lines of one length, columns so many characters apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [(" " * apart).join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
-    The head of several columns stands over all of them, cut where it is longer.
-    """
-    head, *rows = columns
-    heads = [head] if len(head) == 1 or all(head[:2]) else []
-    widths = [max((len(row[i]) for row in [*heads, *rows]), default=0) for i in range(len(head))]
-    lines = [
-        (" " * apart).join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in [*heads, *rows]
-    ]
-    return lines if heads else [_cut(head[0], len(lines[0])).ljust(len(lines[0])), *lines]
+
+def _under(head: str, lines: list[str]) -> list[str]:
+    """Lines under a head, which is cut where it is longer."""
+    return [_cut(head, len(lines[0])).ljust(len(lines[0])), *lines]
 
 
 def _cut(name: str, width: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -108,8 +109,38 @@ def test_compiled_code_drops_what_it_has_read_and_writes_in_place(recorded: Call
     assert (eager, compiled) == (3 * x.nbytes, 2 * x.nbytes)
 
 
-def test_the_backward_of_attention_adds_up_in_fp32(recorded: Callable[..., Run]) -> None:
-    q = torch.empty(2, 4, 1000, 64, dtype=torch.bfloat16, requires_grad=True)
-    run = recorded(lambda: functional.scaled_dot_product_attention(q, q, q).sum().backward())
-    assert run.memory.workspace_b == 4 * 2 * 4 * 1024 * (64 + 1)
+@pytest.mark.parametrize(
+    ("rows", "kv_heads", "size", "workspace_b"),
+    [
+        (1000, 4, 64, 4 * 2 * 4 * 1024 * (64 + 1)),
+        (1024, 4, 160, 4 * 2 * 4 * 1024 * (192 + 1)),
+        (1024, 2, 64, 4 * 2 * 4 * 1024 * (64 + 1) + 2 * 2 * 2 * 1024 * 4 * 64),
+    ],
+)
+def test_the_backward_of_attention_adds_up_in_fp32(
+    recorded: Callable[..., Run], rows: int, kv_heads: int, size: int, workspace_b: int
+) -> None:
+    q, k = (torch.empty(2, heads, rows, size, dtype=torch.bfloat16, requires_grad=True) for heads in (4, kv_heads))
+    attention = partial(functional.scaled_dot_product_attention, enable_gqa=kv_heads < 4)
+    run = recorded(lambda: attention(q, k, k).sum().backward())
+    assert run.memory.workspace_b == workspace_b
     assert "workspace" in str(run)
+
+
+def test_what_grows_with_the_batch_is_its_most_before_the_optimiser(recorded: Callable[..., Run]) -> None:
+    module = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
+    optimizer = torch.optim.AdamW(module.parameters())
+
+    def memory(rows: int) -> Memory:
+        def step() -> None:
+            module(torch.ones(rows, 64)).sum().backward()
+            optimizer.step()
+
+        return recorded(step).memory
+
+    small, large = memory(64), memory(4096)
+    parameters_b = sum(parameter.nbytes for parameter in module.parameters())
+    assert small.states_b == large.states_b == pytest.approx(4 * parameters_b, rel=0.01), (
+        "weights, gradients, two moments"
+    )
+    assert large.of_batch_b == pytest.approx(64 * small.of_batch_b, rel=0.05)

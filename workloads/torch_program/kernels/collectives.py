@@ -9,7 +9,7 @@ from typing import Any
 from ....features.device import Device
 from ...serving.engine.collectives import most_ranks
 from ..operation import Operation, TensorInfo
-from .kernel_use import ALIKE, BETWEEN_MACHINES, HOST, Exchange, Uses, by_bytes
+from .kernel_use import ALIKE, BETWEEN_MACHINES, HOST, Exchange, Uses, by_bytes, host_link_b_per_s, small_kernels
 
 _EXCHANGES: Mapping[str, str] = {
     "allreduce_": "all_reduce", "allreduce_coalesced_": "all_reduce", "all_reduce": "all_reduce", "all_reduce_": "all_reduce",
@@ -49,11 +49,11 @@ def collective(operation: Operation, kind: str) -> Uses:
 
 
 def host_copy(operation: Operation, kind: str) -> Uses:
-    """A copy between host and device: over the link where its rate is known, else what memory moves. A CPU is its own host."""
+    """A copy between host and device, over the link between them. A CPU is its own host, and has next to nothing to do."""
     if kind == "cpu":
-        return []
-    uses = by_bytes(operation, kind, widening=100.0)
-    return [replace(use, exchange=Exchange(HOST, 1, operation.bytes_in)) for use in uses]
+        return small_kernels(1.0, "a copy that a CPU does not need")
+    uses = by_bytes(operation, kind, widening=ALIKE)
+    return [replace(use, exchange=Exchange(HOST, 1, operation.bytes_in), stand_in="") for use in uses]
 
 
 def link_notes(exchanges: Iterable[Exchange], device: Device) -> Iterator[str]:
@@ -71,7 +71,7 @@ def link_notes(exchanges: Iterable[Exchange], device: Device) -> Iterator[str]:
             f"machines take up to {BETWEEN_MACHINES:g} times as long"
         )
     if any(exchange.kind == HOST for exchange in exchanges):
-        is_known = device.fact("pcie_bandwidth_b_per_s") is not None
+        is_known = host_link_b_per_s(device) is not None
         yield (
             "copies between host and device run one after the other with kernels, over "
             f"{'PCI Express' if is_known else 'a link of which nothing is known, taken as PCI Express 4.0'}; the least is from "

@@ -14,7 +14,7 @@ from ....features.kernel import MAX_DIM, KernelSpec
 from ....models.predict.prediction import Interval, Prediction
 from ...savings import IDLE_SHARE
 from ...serving.engine.collectives import most_ranks, shipped_laws
-from ...serving.host_experts import link_b_per_s
+from ...serving.host_experts import LINK_SHARE
 from ..operation import Operation, TensorInfo, float_dtype, itemsize_b
 
 ALIKE = 1.25
@@ -41,14 +41,22 @@ HOST = "host"
 """The exchange with the host's memory, over PCI Express."""
 
 _OF_PINNED = Interval(1.7, 0.95, 5.0)
-"""How many times as long a copy between host and device takes as one of pinned memory, at the rate that `link_b_per_s` says:
-from memory that the system may move, which the driver copies to a pinned buffer first, 1.1 to 2.5 times (NVIDIA, How to
+"""How many times as long a copy between host and device takes as one of pinned memory at `LINK_SHARE` of the slot's rate.
+
+From memory that the system may move, which the driver copies to a pinned buffer first, it is 1.1 to 2.5 times (NVIDIA, How to
 Optimize Data Transfers in CUDA C/C++, 2012: 5.4 of 6.2 GB/s on a workstation, 2.3 of 5.8 on a laptop), and up to five where the
-link is five times as fast as one core of the host. Which memory a tensor is in is not recorded; the value is between both."""
+link is five times as fast as one core of the host. Which memory a tensor is in is not recorded; the value is between both, and
+the lower end a host that is 5 % faster than the one measured."""
 
 _ON_UNKNOWN_LINK = Interval(1.7 / 24.9e9, 1 / 450e9, 5 / 12.4e9)
 """Seconds a byte takes over a link to the host of which nothing is known: the value as over PCI Express 4.0, the ends from
 NVLink-C2C (NVIDIA, GH200 data sheet: 450 GB/s in one direction) to pageable memory over PCI Express 3.0."""
+
+
+def host_link_b_per_s(device: Device) -> float | None:
+    """Bytes a second of the slot that joins a device to its host; None where it is not known."""
+    return device.fact("pcie_bandwidth_b_per_s")
+
 
 _LEAST_S = 1e-7
 """Seconds of a kernel on a CPU that has nothing to do: the tenth part of a call of one."""
@@ -60,7 +68,7 @@ BETWEEN_MACHINES = 9.0
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What ranks send each other.
+    """What goes over links: between ranks, or between a device and its host.
 
     Attributes:
         kind: One of `serving/engine/collectives.py`, such as `all_reduce`, or `HOST`.
@@ -92,10 +100,8 @@ class Exchange:
         return Interval(value, value / factor, value * factor * between)
 
     def _with_host(self, device: Device) -> Interval:
-        try:
-            return _OF_PINNED.scaled(self.size_b / link_b_per_s(device))
-        except SpecError:
-            return _ON_UNKNOWN_LINK.scaled(self.size_b)
+        slot = host_link_b_per_s(device)
+        return (_ON_UNKNOWN_LINK if slot is None else _OF_PINNED.scaled(1 / (LINK_SHARE * slot))).scaled(self.size_b)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,9 @@ class KernelUse:
             return prediction
         # What stands for another kernel may take less time than it, but a product not less than its own arithmetic.
         least_s = prediction.breakdown["compute"] if self.spec.family == "gemm" else 0.0
-        least_share = self.scale * prediction.latency_s.lower / least_s if least_s else self.widening
+        least_share = (
+            self.scale * prediction.latency_s.lower / least_s if least_s and self.scale >= 1 else self.widening
+        )
         below = min(self.widening, max(1.0, least_share))
         if self.upper_bound:
             below = max(below, prediction.latency_s.lower / max(prediction.breakdown.get("launch", 0.0), _LEAST_S))
@@ -214,6 +222,11 @@ def by_bytes(operation: Operation, kind: str, *, widening: float = UNKNOWN) -> U
     elements = moved / (2 * itemsize_b(dtype))
     spec = KernelSpec.of("copy", dtype, timing="device", **rows_and_cols(elements, last_size(tensors[0])))
     return [KernelUse(spec, widening=widening, stand_in=f"{operation.name} by the bytes it reads and writes")]
+
+
+def launched(operation: Operation, kind: str) -> Uses:
+    """A kernel that the program brings with it: what it is given, once; a launch where that is no tensor."""
+    return by_bytes(operation, kind) or small_kernels(1.0, f"{operation.name}, which is given no tensor, as a launch")
 
 
 def scaled(uses: Uses, scale: float, stand_in: str, widening: float = ALIKE) -> Uses:

@@ -9,7 +9,7 @@ from ....features.kernel import View, get_family
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 from . import amounting, indexed, products, traffic
 from .collectives import collective, host_copy
-from .kernel_use import FACTORISATION, LOOPED, UNKNOWN, Costing, Uses, by_bytes, scaled
+from .kernel_use import FACTORISATION, LOOPED, UNKNOWN, Costing, Uses, by_bytes, launched, scaled
 
 
 def _all(names: str, costing: Costing) -> dict[str, Costing]:
@@ -164,11 +164,13 @@ _FAR_APART = frozenset({"_embedding_bag", "_embedding_bag_forward_only", "multin
 
 _NAMESPACES: Mapping[str, Costing] = {
     "c10d": collective, "_c10d_functional": collective, "c10d_functional": collective,
-    "host": host_copy,
+    "host": host_copy, "triton": launched,
 }  # fmt: skip
-"""What goes over links between devices, for which the memory's traffic stands where they are not known, and to the host."""
+"""What goes over links between devices, for which the memory's traffic stands where they are not known, and to the host; and
+kernels that the program brings with it."""
 
-NOT_ANSWERED = frozenset(_NAMESPACES)
+NOT_ANSWERED = frozenset(_NAMESPACES) - {"triton"}
+"""What has a note of its own."""
 
 
 ON_LISTS = ("aten._foreach_", "aten._fused_")

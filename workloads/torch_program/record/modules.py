@@ -51,7 +51,7 @@ class ModulePaths:
         node = torch._C._current_autograd_node()
         if node is not None and not self._stack:
             return self._by_node.get(node._sequence_nr(), ("", False))
-        here = (self._stack[-1] if self._stack else "", _in_compiled())
+        here = (self._stack[-1] if self._stack else "", in_compiled())
         self._by_node[torch._C._autograd._get_sequence_nr() - 1] = here
         return here
 
@@ -66,7 +66,7 @@ class ModulePaths:
         self._enters(module)
 
 
-def _in_compiled() -> bool:
+def in_compiled() -> bool:
     """Whether what calls this was called by something that `torch.compile` wrapped: a function, a module or its `compile`."""
     code, frame = _wrapper(), sys._getframe(1)
     while frame is not None and frame.f_code is not code:

@@ -29,7 +29,7 @@ from ..operation import (
     UnknownValueError,
 )
 from .arguments import named_arguments
-from .modules import ModulePaths
+from .modules import ModulePaths, in_compiled
 from .stand_ins import StandIns, is_on_meta, line
 from .value_sizes import NOT_FAKE, READS, ByValues, tensors_in
 
@@ -155,7 +155,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def launched(self, name: str, arguments: Iterable[Any]) -> None:
         """A kernel that the program brings with it was launched; it reads or writes each tensor it is given."""
         inputs = tuple(self._tensors.info(self._tensors.identity(tensor)) for tensor in tensors_in(arguments))
-        module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
+        module, compiled = self._place()
         self.recording.operations.append(
             Operation(name, {}, inputs, (), module=module, phase=self._phase(), compiled=compiled)
         )
@@ -188,7 +188,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._note_host_copy(inputs[id(args[1])], inputs[id(args[0])])
             return self._answered(func, args, kwargs, tensors)[2]
         came = len(self.recording.operations)
-        module, compiled = (OPTIMIZER, False) if self.in_optimizer else self._modules.now()
+        module, compiled = self._place()
         called, named, result = self._answered(func, args, kwargs, tensors)
         self.by_values.known.follow(func, called, named, result)
         outputs = tuple(self._tensors.info(tensor, came) for tensor in tensors_in((result,)))
@@ -275,6 +275,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def resized(self, storage: torch.UntypedStorage) -> None:
         """A storage was freed or filled again in place, as those of gathered parameters are."""
         self._tensors.storages.forget(storage)
+
+    def _place(self) -> tuple[str, bool]:
+        """The module that calls an operator, or the optimiser, and whether that is compiled."""
+        return (OPTIMIZER, in_compiled()) if self.in_optimizer else self._modules.now()
 
     def _phase(self) -> str:
         if self.in_optimizer:

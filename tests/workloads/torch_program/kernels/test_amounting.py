@@ -55,7 +55,8 @@ def test_a_factorisation_takes_longer_than_a_product_of_as_many_operations(recor
         values = latency(lambda: torch.linalg.svd(matrix), device)
         product = latency(lambda: torch.empty(512, 11 * 512) @ torch.empty(11 * 512, 512), device)
         assert values.lower < product.value < values.value / 2
-        assert values.upper > 5 * values.value
+        assert values.upper > 4 * values.value
+        assert values.value > 3 * product.value
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -68,4 +69,4 @@ def test_a_quantised_layer_is_a_product(recorded: Callable[..., Any]) -> None:
     )
     assert after.flops == before.flops == 2 * 64 * 1024**2
     latencies_s = [next(iter(run.totals.values())).latency_s for run in (before, after)]
-    assert latencies_s[1].lower < 0.5 * latencies_s[0].value < latencies_s[1].value < latencies_s[0].value
+    assert latencies_s[1].lower < 0.24 * latencies_s[0].value < latencies_s[1].value < latencies_s[0].value

@@ -78,6 +78,9 @@ def test_what_only_a_device_knows_is_refused_with_its_line(
     assert message in str(error.value)
 
 
+H200 = "nvidia-h200-sxm-141gb"
+
+
 class _Interface:
     """What Triton's kernels, tuners and heuristics have in common; a launch without a GPU fails."""
 
@@ -100,10 +103,12 @@ def test_kernels_that_a_program_brings_with_it_are_priced_by_what_they_are_given
     def program() -> None:
         y = torch.relu(x)
         kernel[lambda meta: (4,)](x, y, n=x.numel(), out=torch.empty_like(x), BLOCK=128)
+        _Interface(SimpleNamespace(__name__="nothing"))[(1,)](7)
 
     run = recorded(program)
     (launch,) = (item for item in run.recording.operations if item.name == "triton.add_rows")
     assert launch.bytes_in == 3 * x.nbytes
-    assert any("triton.add_rows" in note for note in run.totals["h200"].notes)
+    assert "triton.nothing" in {share.name for share in run.totals[H200].by_operator}
+    assert any("triton.add_rows" in note for note in run.totals[H200].notes)
     with pytest.raises(RuntimeError):
         kernel[(4,)]
