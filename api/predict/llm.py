@@ -62,12 +62,12 @@ PREDICT_FIELDS: Mapping[str, str] = {
 PLAN_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "devices": TEXTS, "gpus": WHOLE, "ttft_s": NUMBER, "tpot_s": NUMBER, "engines": TEXTS,
     "weights": TEXTS, "power_budget_w": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
-    "host_experts": NUMBER, "power_limit_w": NUMBER, "clock_hz": NUMBER,
+    "host_experts": NUMBER, "power_limit_w": NUMBER, "clock_hz": NUMBER, "percentile": WHOLE,
 }  # fmt: skip
 """Fields of a plan beside the model and `price_per_hour`."""
 FLEET_FIELDS: Mapping[str, str] = {
     name: kind for name, kind in PLAN_FIELDS.items()
-    if name not in ("input_tokens", "output_tokens", "concurrency", "cached")
+    if name not in ("input_tokens", "output_tokens", "concurrency", "cached", "percentile")
 }  # fmt: skip
 """Fields of a fleet beside these and `sizes`."""
 MAX_FLEET_SIZES = 10_000

@@ -34,9 +34,11 @@ DeviceNames = Annotated[
     ),
 ]
 MostTtft = Annotated[
-    float | None, typer.Option("--ttft", metavar="S", help="Longest time to the first token, median request.")
+    float | None, typer.Option("--ttft", metavar="S", help="Longest time to the first token, of the median request.")
 ]
-MostTpot = Annotated[float | None, typer.Option("--tpot", metavar="S", help="Longest time per token, median request.")]
+MostTpot = Annotated[
+    float | None, typer.Option("--tpot", metavar="S", help="Longest time per token, of the median request.")
+]
 Engines = Annotated[str, typer.Option("--engines", metavar="NAMES", help="Engines to choose among.")]
 Weights = Annotated[
     str,
@@ -81,6 +83,9 @@ def plan(
     rate: Annotated[float | None, typer.Option(help="Requests per second in all, at random times.")] = None,
     ttft: MostTtft = None,
     tpot: MostTpot = None,
+    percentile: Annotated[
+        int, typer.Option(metavar="50|90|99", help="Percent of the requests that keep --ttft and --tpot.")
+    ] = 50,
     price: console.Prices = None,
     prices: console.EarlierPrices = None,
     engines: Engines = ALL_ENGINES,
@@ -125,7 +130,7 @@ def plan(
         prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None, engines=console.words(engines),
         weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
         speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
-        host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz,
+        host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz, percentile=percentile,
     )  # fmt: skip
     service = ServingPredictor(load_predictor(console.model_dir(model), known))
     with console.progress_bar() as progress:
@@ -153,7 +158,7 @@ def _show(answer: PlanAnswer, electricity: Electricity | None) -> None:
     for kind, item in answer.refusals.items():
         console.show_fact(kind, f"{item.count:,} refused, nearest: {item.nearest}")
     for choice in answer.choices:
-        _show_choice(choice)
+        _show_choice(choice, question)
     if answer.split is not None:
         _show_split(answer.split)
     front = _evenly(answer.front, SHOWN)
@@ -164,10 +169,11 @@ def _show(answer: PlanAnswer, electricity: Electricity | None) -> None:
     console.note(f"cost in {question.cost_unit} per million tokens of answers; tables are steady states in closed form")
 
 
-def _show_choice(choice: Choice) -> None:
+def _show_choice(choice: Choice, question: PlanQuestion) -> None:
     from rich.text import Text
 
     from ...workloads.serving.planning.choice import AIMS
+    from ...workloads.serving.planning.question import PERCENTILES
 
     screen, service = console.out(), choice.service
     screen.print()
@@ -183,6 +189,10 @@ def _show_choice(choice: Choice) -> None:
         f"{service.throughput_tok_s.value:,.4g} tokens/s, {energy} per token, "
         f"cost {cost.value:.4g} ({console.between(cost, _plain)})",
     )
+    if question.percentile != PERCENTILES[0]:
+        after = "" if tpot is None else f", {console.seconds(question.value_of(tpot))} per token"
+        words = f"first token within {console.seconds(question.value_of(service.ttft_s))}{after}"
+        console.show_fact(f"{question.percentile} %", words)
     if choice.runner_up is not None:
         sure = "" if choice.probability is None else f"; better than it with probability {choice.probability:.2f}"
         console.show_fact("next", f"{_title(choice.runner_up)}{sure}")

@@ -147,7 +147,7 @@ def best_split(service: ServingPredictor, question: PlanQuestion, replicas: Sequ
         device = service.predictor.devices.get(split.decode.device)
         times = _simulated(question, device, split, machine)
         limits = ((times.ttft_s, question.ttft_s), (times.tpot_s, question.tpot_s))
-        if all(limit is None or latency.p50.value <= limit for latency, limit in limits):
+        if all(limit is None or question.value_of(latency) <= limit for latency, limit in limits):
             return replace(split, service=times)
     return None
 

@@ -29,15 +29,15 @@ TEXTS = ("model", "devices", "engines", "weights", "dtype", "kv_dtype", "draft",
 """Columns that are texts; `devices`, `engines` and `weights` separate names by commas."""
 NUMBERS = (
     "gpus", "input_tokens", "output_tokens", "concurrency", "rate", "ttft_s", "tpot_s", "power_budget_w", "cached", "speculate",
-    "acceptance", "host_experts", "requests", "samples", "accuracy", "power_limit_w", "clock_hz",
+    "acceptance", "host_experts", "requests", "samples", "accuracy", "power_limit_w", "clock_hz", "percentile",
 )  # fmt: skip
 """Columns that are numbers."""
 NEEDED = ("model", "devices", "gpus", "input_tokens", "output_tokens")
 """Columns that every table has; of the others each row may lack any."""
-_WHOLE = ("gpus", "speculate", "requests", "samples")
+_WHOLE = ("gpus", "speculate", "requests", "samples", "percentile")
 _PLAIN = (
     "concurrency", "rate", "ttft_s", "tpot_s", "power_budget_w", "dtype", "kv_dtype", "speculate", "acceptance",
-    "power_limit_w", "clock_hz",
+    "power_limit_w", "clock_hz", "percentile",
 )  # fmt: skip
 """Columns that are fields of a question as they are."""
 PLAN = ("device", "gpus", "replicas", "tp", "pp", "ep", "dp", "weights", "engine", "guesses", "under_way", "command")

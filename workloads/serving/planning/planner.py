@@ -149,7 +149,7 @@ class _Checks:
     def excess(self, item: Candidate) -> tuple[float, ...]:
         """The simulated service over each of `LIMITED`, at most 1 where the limit is kept; 0 without one.
 
-        Times are the median request's; where power is unknown nothing says that a budget holds.
+        Times are those of the request at the percentile; where power is unknown nothing says that a budget holds.
         """
         service = as_simulated(self.question, item, self.service(item))
         limits = (getattr(self.question, limit) for _, limit in LIMITED)
@@ -196,10 +196,11 @@ class _Checks:
         item, over = self._nearest()
         service = as_simulated(self.question, item, self.service(item))
         value, limit = LIMITED[over.index(max(over))]
+        at = "" if value == "power_w" else f" for {self.question.percentile} % of requests"
         return (
             f"{len(self._known)} plans for {self.question.facts.name} that keep the limits in a steady state miss them when "
             f"simulated. Nearest {item.replicas} × ({item.setting}), {item.concurrency} requests under way each: {value} "
-            f"{getattr(service, value):.4g}, of {getattr(self.question, limit):g}; ask for a longer limit or more devices"
+            f"{getattr(service, value):.4g}, of {getattr(self.question, limit):g}{at}; ask for a longer limit or more devices"
         )
 
 
@@ -246,10 +247,10 @@ def as_simulated(question: PlanQuestion, item: Candidate, service: ServingPredic
     energy_j = service.energy_per_token_j.value if service.energy_per_token_j else math.nan
     power_w = service.power_w.value * item.gpus if service.power_w else math.nan
     return replace(
-        item, ttft_s=service.ttft_s.p50.value,
+        item, ttft_s=question.value_of(service.ttft_s),
         # Answers of one token keep any limit on the time per token after it.
-        tpot_s=0.0 if service.tpot_s is None else service.tpot_s.p50.value, throughput_tok_s=service.throughput_tok_s.value,
-        energy_per_token_j=energy_j, power_w=power_w,
+        tpot_s=0.0 if service.tpot_s is None else question.value_of(service.tpot_s),
+        throughput_tok_s=service.throughput_tok_s.value, energy_per_token_j=energy_j, power_w=power_w,
         cost_per_million_tokens=service.cost_per_million_tokens(question.price(item.setting.device)).value,
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from ...architectures.facts import ModelFacts
 from ...architectures.plan import ONE_DEVICE
 from ...units import MAX_PRICE
 from ..host_experts import check_host_experts
+from ..predict import Latency
 from ..request import MAX_TOKENS, engine_named
 from ..speculation import Speculation, speculation_of
 
@@ -26,6 +27,10 @@ ENGINES = ("vllm", "sglang", "trtllm")
 """Engines whose command lines are known, which are planned with unless others are given."""
 MAX_CHOICES = 16
 """Most devices, engines or formats to choose among: bounds the number of plans."""
+
+
+PERCENTILES = (50, 90, 99)
+"""Shares of requests in percent whose times are known of a simulated service."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,8 @@ class PlanQuestion:
         output_tokens: Mean tokens of an answer.
         concurrency: Requests under way in all; None: the planner chooses.
         rate: Requests per second in all; None: the planner chooses.
-        ttft_s: Longest time to the first token of the median request; None: any.
-        tpot_s: Longest time per token of the median request; None: any.
+        ttft_s: Longest time to the first token, of the request at `percentile`; None: any.
+        tpot_s: Longest time per token, likewise; None: any.
         prices: Price of one device for an hour, by catalogue name; None: cost is counted in hours of devices.
         engines: Engines to choose among.
         weights: Formats of the matrices to choose among; empty: the model's own, and fp8 where a device multiplies it.
@@ -52,6 +57,7 @@ class PlanQuestion:
         speculation: Guesses, with which every plan is tried beside itself without; None: none.
         host_experts: Share of the routed experts that is in the host's memory, in every plan.
         setting: How every device is set; None: as it comes.
+        percentile: Share of requests in percent, 50, 90 or 99, that keep the longest times.
     """
 
     facts: ModelFacts
@@ -73,6 +79,7 @@ class PlanQuestion:
     speculation: Speculation | None = None
     host_experts: float = 0.0
     setting: PowerSetting | None = None
+    percentile: int = PERCENTILES[0]
 
     def __post_init__(self) -> None:
         self.facts.check_serves()
@@ -101,6 +108,11 @@ class PlanQuestion:
         for name in ("rate", "ttft_s", "tpot_s", "power_budget_w"):
             if (value := getattr(self, name)) is not None:
                 _check_number(name, value, 1e-6, 1e9)
+        if self.percentile not in PERCENTILES:
+            raise SpecError(
+                f"percentile must be one of {listed(map(str, PERCENTILES))}, got {self.percentile!r}",
+                field="percentile",
+            )
         if not 0 <= self.cached < 1:
             raise SpecError(f"cached must be at least 0 and below 1, got {self.cached!r}", field="cached")
         longest = self.input_tokens + self.output_tokens
@@ -116,6 +128,10 @@ class PlanQuestion:
             raise SpecError(
                 f"prices lack {listed(missing)}; every device needs a price per hour, or none has one", field="prices"
             )
+
+    def value_of(self, latency: Latency) -> float:
+        """The value of a latency at the percentile, in seconds."""
+        return float(getattr(latency, f"p{self.percentile}").value)
 
     @property
     def cost_unit(self) -> str:

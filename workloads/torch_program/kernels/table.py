@@ -9,7 +9,8 @@ from ....features.kernel import View, get_family
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 from . import amounting, indexed, products, traffic
 from .collectives import collective, host_copy
-from .kernel_use import FACTORISATION, LOOPED, UNKNOWN, Costing, Uses, by_bytes, launched, scaled
+from .kernel_use import FACTORISATION, Costing, Uses, by_bytes, launched, scaled
+from .loops import loop_of
 
 
 def _all(names: str, costing: Costing) -> dict[str, Costing]:
@@ -149,19 +150,6 @@ OPERATORS: Mapping[str, Costing] = {
     **_all("topk kthvalue", partial(indexed.ordering, kernels=10.0)),
 }  # fmt: skip
 
-_LOOPS: Mapping[str, float] = {
-    "nonzero": 15, "masked_select": 15, "histc": 97, "bincount": 7, "searchsorted": 26, "bucketize": 26, "isin": 117,
-    "unique_dim": 180, "_cdist_forward": 11, "grid_sampler_2d": 38, "upsample_nearest2d": 12, "_upsample_nearest_exact2d": 12,
-    "upsample_bilinear2d": 14, "upsample_bicubic2d": 88, "_upsample_bilinear2d_aa": 26, "upsample_trilinear3d": 70,
-    "im2col": 18, "col2im": 18, "logcumsumexp": 56, "poisson": 200, "pixel_shuffle": 12, "multi_margin_loss": 23,
-    "multilabel_margin_loss_forward": 300, "max_unpool2d": 6, "adaptive_max_pool3d": 13, "scatter_reduce": 7,
-    "index_reduce": 6, "segment_reduce": 11, "_embedding_bag": 24, "_embedding_bag_forward_only": 24, "multinomial": 80,
-}  # fmt: skip
-"""How many times as long PyTorch's loops over single numbers take a CPU as what stands for them, and gradients likewise: each
-of one size on one core of a Zen 3. Sums of embeddings take 6 times and greatest ones 99, draws without replacement 275, with it
-23."""
-_FAR_APART = frozenset({"_embedding_bag", "_embedding_bag_forward_only", "multinomial"})
-
 _NAMESPACES: Mapping[str, Costing] = {
     "c10d": collective, "_c10d_functional": collective, "c10d_functional": collective,
     "host": host_copy, "triton": launched,
@@ -180,10 +168,9 @@ ON_LISTS = ("aten._foreach_", "aten._fused_")
 def kernels_of(operation: Operation, kind: str) -> Uses:
     """The kernels that an operator runs on a device of a kind, `gpu` or `cpu`; none where it moves nothing."""
     uses = _kernels_of(operation, kind)
-    loop = operation.base_name.removeprefix("aten.").removesuffix("_backward")
-    if kind == "cpu" and loop in _LOOPS:
-        widening = UNKNOWN if loop in _FAR_APART else LOOPED
-        uses = scaled(uses, _LOOPS[loop], f"{operation.name} as a loop over single numbers", widening)
+    loop = loop_of(operation) if kind == "cpu" else None
+    if loop is not None:
+        uses = scaled(uses, loop.times, f"{operation.name} as a loop over single numbers", loop.widening)
     return [use.upper() for use in uses] if operation.upper_bound else uses
 
 
