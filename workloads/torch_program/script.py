@@ -9,7 +9,7 @@ import logging
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -117,10 +117,12 @@ def _function(module: ModuleType, path: Path, name: str) -> Callable[[], Any]:
     return step  # type: ignore[no-any-return]
 
 
-_ENDS = (
-    "; a file that ends itself cannot be estimated: leave that out, as no GPU is needed, or put what only runs as a script "
-    'under if __name__ == "__main__"'
-)
+_ADVICE: Mapping[type[BaseException], str] = {
+    SystemExit: "; a file that ends itself cannot be estimated: leave that out, as no GPU is needed, or put what only runs as "
+    'a script under if __name__ == "__main__"',
+    AssertionError: "; leave the assertion out where it asks for a GPU or for values: none is needed, and none are computed",
+}
+"""What to do where a file fails so."""
 
 
 @contextlib.contextmanager
@@ -139,5 +141,5 @@ def _sentences(what: str, path: Path) -> Iterator[None]:
         ]
         where = f" at line {lines[-1]}" if lines else ""
         message = " ".join(str(error).split())
-        advice = _ENDS if isinstance(error, SystemExit) else ""
+        advice = next((words for kind, words in _ADVICE.items() if isinstance(error, kind)), "")
         raise SpecError(f"{what}{where}: {type(error).__name__}: {message}{advice}", field="program") from error

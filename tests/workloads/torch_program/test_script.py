@@ -55,6 +55,10 @@ def test_a_copied_layer_warns_of_nothing(
 
 def test_a_file_that_ends_itself_says_what_to_do(tmp_path: Path, predictor: ArtifactPredictor) -> None:
     path = tmp_path / "ends.py"
-    path.write_text("import sys\nsys.exit('needs a GPU')\n")
-    with pytest.raises(SpecError, match=r"line 2: SystemExit: needs a GPU; .* no GPU is needed"):
-        kernelcast.torch.estimate_script(path, "step", ["h100-sxm"], model=predictor)
+    for text, said in (
+        ("import sys\nsys.exit('needs a GPU')\n", r"line 2: SystemExit: needs a GPU; .* no GPU is needed"),
+        ("import torch\nassert torch.cuda.is_available()\n", "line 2: AssertionError: ; .* none is needed"),
+    ):
+        path.write_text(text)
+        with pytest.raises(SpecError, match=said):
+            kernelcast.torch.estimate_script(path, "step", ["h100-sxm"], model=predictor)

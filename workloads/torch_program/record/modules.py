@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._dynamo.eval_frame import _TorchDynamoContext
 
 
 class ModulePaths:
@@ -76,5 +77,9 @@ def in_compiled() -> bool:
 
 @cache
 def _wrapper() -> CodeType:
-    """The code of the functions that `torch.compile` returns, which all of them share."""
-    return torch.compile(lambda: None, backend="eager").__code__
+    """The code of the functions that `torch.compile` returns, which all of them share.
+
+    It is not asked for one: that builds tables of functions, and here some are stood in for (`runtime.py`).
+    """
+    codes = (part for part in _TorchDynamoContext.__call__.__code__.co_consts if isinstance(part, CodeType))
+    return next(code for code in codes if code.co_name == "compile_wrapper")

@@ -148,6 +148,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if to_device:
             self._tensors.places.put.add(info.storage)
 
+    def is_there(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is where the program has put things: on its device."""
+        return self._tensors.places.is_on_device(self._tensors.info(self._tensors.identity(tensor)))
+
     def _note_host_copy(self, source: TensorInfo, target: TensorInfo) -> None:
         note = Operation("host.copy", {}, (source,), (target,), module=self._modules.now()[0], phase=self._phase())
         self.recording.operations.append(note)

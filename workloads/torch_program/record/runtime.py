@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
@@ -35,8 +36,19 @@ _REFUSED = {
     "CUDAGraph": _NO_CAPTURE, "graph": _NO_CAPTURE, "make_graphed_callables": _NO_CAPTURE, "get_device_properties": _NO_DEVICE,
     "get_device_capability": _NO_DEVICE,
 }  # fmt: skip
+_WRAP_BEFORE = (
+    "builds a DistributedDataParallel inside the run, whose reducer reads memory; build it before the `with` block"
+)
+_ONE_PROCESS = (
+    "spreads one process over several GPUs (DataParallel), and one of them is priced; take the module itself, or "
+    "DistributedDataParallel"
+)
+_NEEDS_GPU = "builds a FullyShardedDataParallel, which needs an accelerator; take fully_shard of torch.distributed.fsdp, which does not"
+_EXPORTS = "exports a program, which traces it in a way of its own; export it before, and run what that gives"
 _NO_NESTED = "makes a nested tensor, and only those of one size are priced; pad to the longest, or take one length"
 _NEEDS_VALUES: Mapping[tuple[Any, str], str] = {
+    (torch.nn.DataParallel, "__init__"): _ONE_PROCESS,
+    (torch.export, "export"): _EXPORTS,
     (torch, "save"): "saves tensors, and those of an estimate hold no values; leave it out, or save outside the block",
     **{(torch.nested, name): _NO_NESTED for name in ("nested_tensor", "as_nested_tensor", "nested_tensor_from_jagged")},
 }
@@ -175,8 +187,34 @@ def without_values(note: Callable[[str], None]) -> Iterator[None]:
         stack.enter_context(mock.patch.object(adaptive, "forward", forward))
         # Whether a weight has orthogonal columns already: one that does not is given them.
         stack.enter_context(mock.patch.object(parametrizations, "_is_orthogonal", _give(False)))
-        for (place, name), reason in _NEEDS_VALUES.items():
+        for (place, name), reason in (_NEEDS_VALUES | _distributed()).items():
             stack.enter_context(mock.patch.object(place, name, _refuse(reason)))
+        yield
+
+
+def _distributed() -> Mapping[tuple[Any, str], str]:
+    """What of `torch.distributed` cannot be built inside a run; a launched file has a `DistributedDataParallel` of its own."""
+    if not torch.distributed.is_available():
+        return {}
+    refused: dict[tuple[Any, str], str] = {}
+    if not torch.accelerator.is_available():
+        refused[torch.distributed.fsdp.FullyShardedDataParallel, "__init__"] = _NEEDS_GPU
+    wrapper = torch.nn.parallel.DistributedDataParallel
+    return refused | (
+        {(wrapper, "__init__"): _WRAP_BEFORE} if wrapper.__init__.__module__ == wrapper.__module__ else {}
+    )
+
+
+@contextmanager
+def threads_noted(note: Callable[[str], None]) -> Iterator[None]:
+    """Threads that the program starts run, and a note says that what they call is not recorded."""
+    start = threading.Thread.start
+
+    def started(self: threading.Thread) -> None:
+        note(f"the program starts threads, and what these call is not recorded: {line()}")
+        start(self)
+
+    with mock.patch.object(threading.Thread, "start", started):
         yield
 
 

@@ -76,7 +76,7 @@ class AsOnDevice(TorchFunctionMode):
         device = kwargs.get("device")
         if self._recorder is not None and any(map(_is_another, (*words, device))):
             self._recorder.note(_ONE_DEVICE)
-        to_device, to_host = any(map(_is_away, words)), "cpu" in [word for word in words if isinstance(word, str)]
+        to_device, to_host = any(map(self._is_there, words)), "cpu" in [word for word in words if isinstance(word, str)]
         if self._recorder is not None and (func in (torch.Tensor.cuda, torch.Tensor.cpu) or to_device or to_host):
             self._recorder.host_copy(args[0], to_device=func is torch.Tensor.cuda or to_device)
         if func is torch.Tensor.cuda:
@@ -89,6 +89,11 @@ class AsOnDevice(TorchFunctionMode):
         if self._recorder is not None and isinstance(result, torch.Tensor) and _is_away(device):
             self._recorder.place(result)
         return result
+
+    def _is_there(self, word: Any) -> bool:
+        """Whether `Tensor.to` is told a device that is not here, by its name or by a tensor on it."""
+        is_tensor = isinstance(word, torch.Tensor) and self._recorder is not None
+        return self._recorder.is_there(word) if is_tensor else _is_away(word)
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function, or what takes its place; what it checks of values is taken to be right."""

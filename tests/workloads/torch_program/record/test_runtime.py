@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -112,3 +113,43 @@ def test_kernels_that_a_program_brings_with_it_are_priced_by_what_they_are_given
     assert any("triton.add_rows" in note for note in run.totals[H200].notes)
     with pytest.raises(RuntimeError):
         kernel[(4,)]
+
+
+@pytest.mark.parametrize(
+    ("build", "word"),
+    [
+        (lambda m: torch.nn.DataParallel(m), "DistributedDataParallel"),
+        (lambda m: torch.nn.parallel.DistributedDataParallel(m), "before the `with` block"),
+        (lambda m: torch.distributed.fsdp.FullyShardedDataParallel(m), "fully_shard"),
+        (lambda m: torch.export.export(m, (torch.ones(2, 4),)), "export it before"),
+    ],
+)
+def test_wrappers_that_need_what_is_not_here_say_what_to_take(
+    recorded: Callable[..., Run], build: Callable[[torch.nn.Module], Any], word: str
+) -> None:
+    module = torch.nn.Linear(4, 4)
+    with pytest.raises(SpecError, match=word):
+        recorded(lambda: build(module))
+    assert torch.export.export(module, (torch.ones(2, 4),)) is not None, "nothing stays patched"
+
+
+def test_threads_are_named(recorded: Callable[..., Run]) -> None:
+    def program() -> None:
+        torch.ones(8).relu()
+        thread = threading.Thread(target=int)
+        thread.start()
+        thread.join()
+
+    assert any("threads" in note for note in recorded(program).answers.notes)
+
+
+def test_a_tensor_is_copied_to_where_another_one_is(recorded: Callable[..., Run]) -> None:
+    x = torch.ones(1024, 1024)
+
+    def program() -> None:
+        there = torch.ones(8, device="cuda")
+        x.to(there).relu()
+        there.to(x)
+
+    copies = [item.inputs[0].shape for item in recorded(program).recording.operations if item.name == "host.copy"]
+    assert copies == [(1024, 1024)]
