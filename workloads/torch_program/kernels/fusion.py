@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..operation import OPTIMIZER, Operation, Recording, TensorInfo
+from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording, TensorInfo
 
 CHAIN = "compiled.pointwise"
 """Name of a chain."""
@@ -108,8 +108,9 @@ def _moved(operations: Sequence[Operation], everything: bool) -> list[Operation]
 
 
 def _fuses(operation: Operation, everything: bool) -> bool:
-    is_pass = operation.pointwise or operation.name == "aten._to_copy"
-    return is_pass and operation.phase != OPTIMIZER and (operation.compiled or everything)
+    """Whether an operator is a pass element by element that a compiler sees; optimisers are mostly left as they are."""
+    is_pass = operation.pointwise or operation.name == "aten._to_copy" or operation.name.startswith("aten._foreach_")
+    return is_pass and (operation.compiled or (everything and operation.phase != OPTIMIZER))
 
 
 def _chain(recording: Recording, chain: Sequence[Operation], end: int, last_read: dict[int, int]) -> Operation:
@@ -119,7 +120,9 @@ def _chain(recording: Recording, chain: Sequence[Operation], end: int, last_read
     for operation in chain:
         inputs.update({tensor: None for tensor in operation.inputs if tensor.storage not in outputs})
         for tensor in operation.outputs:
-            stays = recording.lifetimes[tensor.storage][2] is None
+            # What an optimiser keeps was taken back after the run, as if that had not been.
+            is_kept = recording.roles.get(tensor.storage) == OPTIMIZER_STATE
+            stays = is_kept or recording.lifetimes[tensor.storage][2] is None
             if stays or last_read.get(tensor.storage, -1) >= end or operation is chain[-1]:
                 outputs[tensor.storage] = tensor
             else:

@@ -43,7 +43,7 @@ _ONE_PROCESS = (
     "spreads one process over several GPUs (DataParallel), and one of them is priced; take the module itself, or "
     "DistributedDataParallel"
 )
-_NEEDS_GPU = "builds a FullyShardedDataParallel, which needs an accelerator; take fully_shard of torch.distributed.fsdp, which does not"
+_NEEDS_GPU = "builds a FullyShardedDataParallel, which needs an accelerator; take fully_shard, which does not"
 _EXPORTS = "exports a program, which traces it in a way of its own; export it before, and run what that gives"
 _NO_NESTED = "makes a nested tensor, and only those of one size are priced; pad to the longest, or take one length"
 _NEEDS_VALUES: Mapping[tuple[Any, str], str] = {

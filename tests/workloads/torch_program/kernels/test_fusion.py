@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from kernelcast.workloads.torch_program.captured import capture
 from kernelcast.workloads.torch_program.kernels.fusion import CHAIN, fused
 from kernelcast.workloads.torch_program.run import Run
 from torch import nn
@@ -89,3 +90,17 @@ def test_modules_that_were_compiled_are_found_and_others_are_not(
     assert len(inside) < len(run.recording.operations)
     assert sum(share.calls for share in answer.by_operator if share.name == CHAIN) >= 2
     assert any(share.name == "aten.sigmoid" for share in answer.by_operator)
+
+
+def test_a_compiled_optimiser_is_one_pass_over_what_it_reads_and_keeps(recorded: Recorded) -> None:
+    module = torch.nn.Linear(512, 512, bias=False)
+    module.weight.grad = torch.ones(512, 512)
+    step = torch.optim.AdamW(module.parameters()).step
+    (answer,) = recorded(torch.compile(step, backend="eager")).totals.values()
+    (operation,) = (call.operation for call in capture(recorded(torch.compile(step, backend="eager")).recording).calls)
+    size_b = module.weight.nbytes
+    assert operation.bytes_in == pytest.approx(4 * size_b, rel=1e-3), "the weight, its gradient, two moments"
+    assert operation.bytes_out == pytest.approx(3 * size_b, rel=1e-3)
+    assert answer.launches == 1
+    (eager,) = recorded(step, compiled=True).totals.values()
+    assert eager.launches > 5, "what was not compiled is not taken as such"
