@@ -162,6 +162,8 @@ def show_step_run(run: StepRun, device: str) -> None:
     words = [
         f"{write(amount.value)} {between(amount, write)}{what}" for amount, write, what in amounts if amount is not None
     ]
+    if footprint is not None and footprint.pue != 1 and run.energy_j is not None:
+        words.append(f"{plain(run.energy_j.value * footprint.pue / J_PER_KWH)} kWh with PUE {footprint.pue:g}")
     show_fact("run", f"{run.steps:,} steps on {device}: {', '.join(words) or 'unknown'}")
 
 

@@ -15,7 +15,7 @@ from ...features.kernel import KernelSpec
 from ...models.predict.named_impl import check_name
 from ...models.predict.prediction import Interval, Prediction, Predictor
 from ..memory_reads import cpu_stream, streamed, weights_b
-from ..units import checked_price, joules, num_bytes, plain, seconds, watts, with_ends
+from ..units import checked_price, counted, joules, num_bytes, plain, seconds, watts, with_ends
 from ..whole_model import WholeModelPrediction, compose
 from .facts import ModelFacts
 from .forward import Forward, forward
@@ -149,6 +149,11 @@ def estimate_steps(
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
     if recompute and not training:
         raise SpecError("only a step that trains keeps activations; give recompute with train", field="recompute")
+    if few := next((step for step in steps if step.sequences < plan.dp), None):
+        raise SpecError(
+            f"dp {plan.dp} leaves devices idle, as a step has {counted(few.sequences, 'sequence')}; use at most so many, "
+            "or a larger batch", field="dp",
+        )  # fmt: skip
     formats = formats_of(facts) if formats is None else formats
     listing: Callable[..., Forward] = partial(training_step, recompute=recompute) if training else forward
     rate_b_per_s = cpu_stream(predictor, on, threads, coverage)
@@ -223,7 +228,13 @@ def _estimate(
     notes = _notes(facts, step, plan, run.stand_ins, run.collectives)
     if needed.fits is False:
         ways = ways_to_fit(facts, step, formats, plan, on, training=training, recompute=recompute)
-        notes.append(f"it does not fit; it would with {' or '.join(ways) or 'fewer sequences, or pp and tp together'}")
+        notes.append(
+            f"it does not fit into {on.name}; it would with {' or '.join(ways) or 'fewer sequences, or pp and tp together'}"
+        )
+    if plan.dp > 1:
+        notes.append(
+            f"{counted(step.sequences, 'sequence')} on {plan.dp} groups: {step.share(plan.dp).sequences} on the busiest"
+        )
     return Estimate(
         facts=facts, device=on.name, step=step, plan=plan, formats=formats, whole=whole,
         tokens_per_s=step.tokens / whole.latency_s,

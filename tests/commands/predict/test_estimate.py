@@ -81,7 +81,7 @@ def test_an_image_needs_no_length(run, fake):
 def test_a_model_that_does_not_fit_says_so(run, fake):
     shown = run("estimate", "llama-3.1-70b", *PREFILL).out
     assert "GB of 72.0 GB" in shown
-    assert "it does not fit; it would with tp 2 or weights int4" in shown
+    assert "it does not fit into nvidia-h100-sxm-80gb; it would with tp 2 or weights int4" in shown
 
 
 @pytest.mark.parametrize(

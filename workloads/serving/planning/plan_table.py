@@ -20,7 +20,7 @@ from ...architectures.config.catalogue import facts_of
 from ..predict import ServingPredictor
 from .choice import AIMS, COST, THROUGHPUT
 from .planner import Choice, plan_service
-from .question import ENGINES, PlanQuestion, plan_question
+from .question import ENGINES, PERCENTILES, PlanQuestion, plan_question
 from .sweep import under_way
 
 Row = Mapping[str, Any]
@@ -37,7 +37,7 @@ NEEDED = ("model", "devices", "gpus", "input_tokens", "output_tokens")
 _WHOLE = ("gpus", "speculate", "requests", "samples", "percentile")
 _PLAIN = (
     "concurrency", "rate", "ttft_s", "tpot_s", "power_budget_w", "dtype", "kv_dtype", "speculate", "acceptance",
-    "power_limit_w", "clock_hz", "percentile",
+    "power_limit_w", "clock_hz",
 )  # fmt: skip
 """Columns that are fields of a question as they are."""
 PLAN = ("device", "gpus", "replicas", "tp", "pp", "ep", "dp", "weights", "engine", "guesses", "under_way", "command")
@@ -126,6 +126,7 @@ def _answer(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | Non
 
 def _question(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | None, samples: float) -> PlanQuestion:
     values = {name: _value(row, name) for name in _PLAIN}
+    percentile = _value(row, "percentile") or PERCENTILES[0]
     cached = _value(row, "cached") or 0.0
     if values["rate"] is not None:
         values["rate"] *= samples
@@ -140,7 +141,8 @@ def _question(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | N
         weights=words["weights"], prices=prices, draft=facts_of(draft) if draft else None, gpus=gpus, input_tokens=inputs,
         output_tokens=outputs,
         # All but the first answer to a question find its prompt in the cache.
-        cached=cached + (1 - cached) * (samples - 1) / samples, host_experts=_value(row, "host_experts") or 0.0, **values,
+        cached=cached + (1 - cached) * (samples - 1) / samples, host_experts=_value(row, "host_experts") or 0.0,
+        percentile=percentile, **values,
     )  # fmt: skip
 
 

@@ -11,6 +11,10 @@ CHAIN = "compiled.pointwise"
 """Name of a chain."""
 
 
+_PASSES = frozenset({"aten._to_copy", "aten.native_dropout", "aten.native_dropout_backward"})
+"""Passes element by element that PyTorch does not tag as such."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fused:
     """Operations after fusion.
@@ -109,7 +113,7 @@ def _moved(operations: Sequence[Operation], everything: bool) -> list[Operation]
 
 def _fuses(operation: Operation, everything: bool) -> bool:
     """Whether an operator is a pass element by element that a compiler sees; optimisers are mostly left as they are."""
-    is_pass = operation.pointwise or operation.name == "aten._to_copy" or operation.name.startswith("aten._foreach_")
+    is_pass = operation.pointwise or operation.name in _PASSES or operation.name.startswith("aten._foreach_")
     return is_pass and (operation.compiled or (everything and operation.phase != OPTIMIZER))
 
 

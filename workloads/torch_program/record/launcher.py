@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -162,7 +163,7 @@ def _in_process(init: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def _process_group(rank: int, size: int) -> Iterator[None]:
     from torch import distributed
-    from torch.distributed import device_mesh, distributed_c10d
+    from torch.distributed import device_mesh, distributed_c10d, fsdp  # noqa: F401 - of fsdp that it is loaded
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     start, mesh_of = distributed_c10d.init_process_group, device_mesh.init_device_mesh
@@ -191,7 +192,9 @@ def _process_group(rank: int, size: int) -> Iterator[None]:
     with ExitStack() as stack:
         for module in (distributed, distributed_c10d, device_mesh):
             stack.enter_context(mock.patch.object(module, "init_process_group", init_fake))
-        for module in (distributed, device_mesh):
+        # Modules that took the function over, such as that of `fully_shard` without a mesh.
+        takers = [module for module in list(sys.modules.values()) if vars(module).get("init_device_mesh") is mesh_of]
+        for module in takers:
             stack.enter_context(mock.patch.object(module, "init_device_mesh", mesh))
         for name, function in list(vars(device_mesh.DeviceMesh).items()):
             if inspect.isfunction(function):

@@ -104,3 +104,10 @@ def test_a_compiled_optimiser_is_one_pass_over_what_it_reads_and_keeps(recorded:
     assert answer.launches == 1
     (eager,) = recorded(step, compiled=True).totals.values()
     assert eager.launches > 5, "what was not compiled is not taken as such"
+
+
+def test_dropout_is_fused_into_what_it_follows(recorded: Recorded) -> None:
+    module = torch.compile(nn.Sequential(nn.GELU(), nn.Dropout()), backend="eager")
+    run = recorded(lambda: module(torch.ones(1024, 1024, requires_grad=True)).sum().backward())
+    (answer,) = run.totals.values()
+    assert [share.calls for share in answer.by_operator if share.name == CHAIN] == [2], "forwards and backwards"

@@ -98,6 +98,8 @@ def test_shards_in_a_file_are_gathered(
     run = estimated(SHARDS, "step", tmp_path, predictor)
     assert names(run)["c10d._allgather_base_"] == 4
     assert names(run)["c10d._reduce_scatter_base_"] == 2
+    without_mesh = SHARDS.replace('mesh = init_device_mesh("cuda", (8,))', "torch.distributed.init_process_group()")
+    assert names(estimated(without_mesh.replace(", mesh=mesh", ""), "step", tmp_path, predictor)) == names(run)
 
 
 def test_a_loader_draws_its_batches_beside_the_program(tmp_path: Path, predictor: ArtifactPredictor) -> None:
