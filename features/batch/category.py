@@ -246,8 +246,9 @@ def category_reader(
         for place in (f"{device} {pair}", pair, device):
             places.setdefault(place, set()).add(impl)
     for label in measured:
-        device, _, variant, pair, impl, *_ = label.split(" ")
-        places.setdefault(f"{device} {variant} {pair}", set()).add(impl)
+        device, kind, variant, pair, impl, *_ = label.split(" ")
+        for place in (f"{device} {variant} {pair}", f"{kind} {pair}"):
+            places.setdefault(place, set()).add(impl)
     by_preference = sorted(impls, key=lambda impl: impl != plain_impl)
     untuned = {label.split(" ", 5)[4] for label in measured if label.endswith(" ")}
     whole, together = frozenset(measured), frozenset(settings)
@@ -297,6 +298,10 @@ def category_reader(
         # Where neither was measured on the device both are read as one, so that they are answered alike.
         by_dtype = sorted(alike, key=lambda each: each.dtype)
         anywhere = [(kv_pair(each), each) for each in by_dtype]
+        if not category.impl:
+            # No CPU runs the library of a GPU.
+            kind = "gpu" if category.threads is None else "cpu"
+            anywhere = [*((f"{kind} {pair}", each) for pair, each in anywhere), *anywhere]
         known = [each for each in by_dtype if kv_pair(each) in places]
         of_device = [(device, known[0] if known else category)]
         for place, each in [*here, *of_device, *anywhere] if category.impl else [*here, *anywhere, *of_device]:
