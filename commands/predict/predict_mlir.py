@@ -33,9 +33,13 @@ _LIKE = "≈"
 """Before a kernel that is only like what the operations do; how it differs stands under the table."""
 
 
+_SOURCES = frozenset({".ptx", ".cu", ".cuh", ".cubin", ".sass", ".hip", ".cl", ".cpp", ".c"})
+"""Suffixes of what a kernel is written in or compiled to, which is not read."""
+
+
 def is_mlir(word: str) -> bool:
     """Whether the first argument of `predict` is MLIR text rather than a kernel family: a path, or stdin."""
-    if word == STDIN or "/" in word or word.lower().endswith(SUFFIXES):
+    if word == STDIN or "/" in word or word.lower().endswith((*SUFFIXES, *_SOURCES)):
         return True
     from ...features.kernel import families
 
@@ -64,6 +68,12 @@ def predict_mlir(
     """
     if not devices:
         raise SpecError("name a device with --device; `kernelcast devices` lists them")
+    if Path(word).suffix.lower() in _SOURCES:
+        raise SpecError(
+            f"{safe(Path(word).name)}: sources and machine code of kernels are not read; give MLIR text, Triton IR (.ttir) to "
+            "`kernelcast predict code`, a PyTorch program to `kernelcast estimate`, or the family that the kernel is like "
+            "(`kernelcast devices kernels`)", field="text",
+        )  # fmt: skip
     from ...features.mlir.parse.parser_process import NativeReader
     from ...features.mlir.understanding import functions, read, understand
     from ...models.predict.predictor import load_predictor

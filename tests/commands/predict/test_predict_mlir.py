@@ -272,3 +272,11 @@ def test_a_narrow_page_scrolls_the_picture_rather_than_make_it_unreadable(run, f
     assert re.search(r'<div class="frame"><svg.*</svg>\s*</div>', page.read_text(encoding="utf-8"), re.DOTALL)
     assert ".frame { overflow-x: auto; }" in page.read_text(encoding="utf-8")
     assert "min-width" not in bare.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["reduce.ptx", "reduce.cu"])
+def test_sources_of_kernels_say_what_is_read(run, written, name):
+    for word in (name, str(written(".version 8.0", name))):
+        done = run("predict", word, "--device", "l40s")
+        assert done.code == 2
+        assert "Triton IR (.ttir)" in done.err
