@@ -61,6 +61,7 @@ from .screen import failed as failed
 from .screen import heading as heading
 from .screen import new_table as new_table
 from .screen import note as note
+from .screen import note_refused as note_refused
 from .screen import out as out
 from .screen import show_fact as show_fact
 from .screen import show_table as show_table

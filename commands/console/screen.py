@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 140
 """Columns of a table that goes to a pipe or a file, where there is no terminal to ask."""
+_REFUSED = 5
+"""Most rows whose refusal is told."""
 _FOLDED = 20
 """Columns that words are folded to where there is no room for all."""
 
@@ -196,6 +198,15 @@ def note(message: str) -> None:
     if sys.stderr.isatty():
         message = fill(message, get_terminal_size().columns, break_long_words=False, break_on_hyphens=False)
     print(printable(message), file=sys.stderr, flush=True)  # noqa: T201 - this is the one place messages are printed
+
+
+def note_refused(reasons: Sequence[str | None]) -> None:
+    """Messages on stderr: why rows of a table have no answer, the first ones; None of a row that has one."""
+    refused = [(row, reason) for row, reason in enumerate(reasons, 1) if reason]
+    for row, reason in refused[:_REFUSED]:
+        note(f"row {row} refused: {reason}")
+    if len(refused) > _REFUSED:
+        note(f"and {len(refused) - _REFUSED} more; the column refused has the reasons")
 
 
 def failed(message: str) -> None:

@@ -63,6 +63,7 @@ def plan_table(
         kind = pa.string() if name in ADDED_TEXTS else pa.bool_() if name == "best" else number
         questions = questions.append_column(name, pa.array(column, kind))
     write_table(questions, out)
+    console.note_refused(columns["refused"])
     refused = sum(reason is not None for reason in columns["refused"])
     console.note(f"{len(rows) - refused} rows planned, {refused} refused, written to {out}")
     if as_json:

@@ -249,6 +249,7 @@ def _predict_table(path: Path, out: Path, model: Path, known: Catalogue) -> dict
     for name, column in columns.items():
         table = table.append_column(name, pa.array(column, pa.string() if name == "refused" else pa.float64()))
     write_table(table, out)
+    console.note_refused(columns["refused"])
     refused = sum(bool(reason) for reason in columns["refused"])
     console.note(f"{len(rows) - refused} rows predicted, {refused} refused, written to {out}")
     return {"out": str(out), "rows": len(rows), "predicted": len(rows) - refused, "refused": refused}

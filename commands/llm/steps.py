@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ...workloads.serving.step_rows import RowTimes
 
 TEXT_COLUMNS = frozenset({"model", "device", "engine", "engine_version", "precision", "weight_dtype", "kv_dtype"})
-_SHOWN = 5
 
 
 def steps(
@@ -51,15 +50,12 @@ def steps(
     columns = {name: question[name].to_pylist() for name in (*NEEDED, *OPTIONAL) if name in question.column_names}
     times = predict_rows(predictor, columns, engine)
     write_table(_joined(question, times), out)
-    refused = [(row + 1, reason) for row, reason in enumerate(times.refused) if reason is not None]
-    for row, reason in refused[:_SHOWN]:
-        console.note(f"row {row} refused: {reason}")
-    if len(refused) > _SHOWN:
-        console.note(f"and {len(refused) - _SHOWN} more; the column refused has the reasons")
-    done = question.num_rows - len(refused)
-    console.note(f"{done} steps predicted, {len(refused)} refused, written to {out}")
+    console.note_refused(times.refused)
+    refused = sum(bool(reason) for reason in times.refused)
+    done = question.num_rows - refused
+    console.note(f"{done} steps predicted, {refused} refused, written to {out}")
     if as_json:
-        console.print_json({"out": str(out), "rows": question.num_rows, "predicted": done, "refused": len(refused)})
+        console.print_json({"out": str(out), "rows": question.num_rows, "predicted": done, "refused": refused})
 
 
 def _joined(table: pa.Table, times: RowTimes) -> pa.Table:
