@@ -19,7 +19,7 @@ from ...workloads.architectures.plan import ParallelPlan
 from ...workloads.architectures.step import MAX_TOKENS, Formats, Step
 from ...workloads.architectures.training import training_step
 from ...workloads.torch_program.captured import Program, read_program
-from ..predict.model_facts import facts_of_request
+from ..predict.model import facts_of_request
 from ..transport.bodies import read_coverage, read_object, refuse_duplicate_names
 from ..transport.problems import ProblemError, invalid_field, naming_field
 from .request import read_devices, read_prices

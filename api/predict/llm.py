@@ -33,7 +33,7 @@ from ...workloads.units import MAX_PRICE
 from ..model_source import LoadedModel
 from ..transport.bodies import MAX_NUMBER, is_number, read_object, refuse_duplicate_names
 from ..transport.problems import ProblemError, invalid_field, naming_field
-from .model_facts import facts_of_request
+from .model import facts_of_request
 from .thread_endpoint import Call
 
 _log = logging.getLogger("kernelcast.api")

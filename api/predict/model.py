@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from ...client.answers import WholeModelPredictions
 from ...features.device import Catalogue
 from ...features.errors import SpecError, listed
-from ...features.spec_io.reading import SETTING_FIELDS, shown_name
+from ...features.spec_io.reading import MAX_TEXT, SETTING_FIELDS, kind_of, shown_name
 from ...models.predict.carbon import ELECTRICITY_FIELDS, Electricity, read_electricity
 from ...models.predict.power_law import PowerSetting, checked_setting
 from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import whole_answer
+from ...workloads.architectures.config.catalogue import model_facts
+from ...workloads.architectures.config.reading import read_facts
+from ...workloads.architectures.facts import ModelFacts
 from ...workloads.kernel_reading import kernel_path, read_kernel
 from ...workloads.whole_model import MAX_LAUNCH_S, Kernel, WholeModelPrediction, predict_whole
 from ..model_source import LoadedModel, Service
@@ -156,3 +160,24 @@ def read_model_request(body: bytes, catalogue: Catalogue, max_specs: int) -> Mod
     if errors:
         raise invalid(errors)
     return ModelRequest(kernels, devices, coverage, float(launch_s), queued, setting, electricity)
+
+
+def facts_of_request(root: Mapping[str, Any]) -> ModelFacts:
+    """The facts of the model in `model`, or else in `config`.
+
+    Raises:
+        ProblemError: 422, no such model ships, or the configuration is not read.
+    """
+    if (name := root.get("model")) is not None:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_TEXT:
+            raise invalid_field("model", f"must be the name of a model that ships, of at most {MAX_TEXT} characters")
+        # The name alone: `facts_of` would read files.
+        return naming_field(lambda: model_facts(name), "model")
+    config = root["config"]
+    if not isinstance(config, dict):
+        raise invalid_field("config", f"must be the object of a config.json, not {kind_of(config)}")
+    title = config.get("_name_or_path")
+    try:
+        return read_facts(config, title if isinstance(title, str) and title else "model", source="the request")
+    except SpecError as error:
+        raise invalid([field_problem(error, f"config.{error.field}" if error.field else "config")]) from error

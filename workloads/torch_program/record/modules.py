@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 from unittest import mock
 
@@ -69,7 +69,8 @@ class ModulePaths:
 
 def in_compiled() -> bool:
     """Whether what calls this was called by something that `torch.compile` wrapped: a function, a module or its `compile`."""
-    code, frame = _wrapper(), sys._getframe(1)
+    code = _wrapper()
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame is not None

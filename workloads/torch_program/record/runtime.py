@@ -187,7 +187,7 @@ def without_values(note: Callable[[str], None]) -> Iterator[None]:
         stack.enter_context(mock.patch.object(adaptive, "forward", forward))
         # Whether a weight has orthogonal columns already: one that does not is given them.
         stack.enter_context(mock.patch.object(parametrizations, "_is_orthogonal", _give(False)))
-        for (place, name), reason in (_NEEDS_VALUES | _distributed()).items():
+        for (place, name), reason in {**_NEEDS_VALUES, **_distributed()}.items():
             stack.enter_context(mock.patch.object(place, name, _refuse(reason)))
         yield
 

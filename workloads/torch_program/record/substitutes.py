@@ -92,8 +92,9 @@ class AsOnDevice(TorchFunctionMode):
 
     def _is_there(self, word: Any) -> bool:
         """Whether `Tensor.to` is told a device that is not here, by its name or by a tensor on it."""
-        is_tensor = isinstance(word, torch.Tensor) and self._recorder is not None
-        return self._recorder.is_there(word) if is_tensor else _is_away(word)
+        if isinstance(word, torch.Tensor):
+            return self._recorder is not None and self._recorder.is_there(word)
+        return _is_away(word)
 
     def _called(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function, or what takes its place; what it checks of values is taken to be right."""
