@@ -123,6 +123,13 @@ _ADVICE: Mapping[type[BaseException], str] = {
     AssertionError: "; leave the assertion out where it asks for a GPU or for values: none is needed, and none are computed",
 }
 """What to do where a file fails so."""
+_ADVICE_WHERE: Mapping[str, str] = {
+    "cpp_extension.py": "; extensions are not built here: register their operators by torch.library, each with register_fake, "
+    "which says the shape of its result, or leave them out",
+    "_ops.py": "; the library that registers this operator is not loaded here: import it, or register the operator by "
+    "torch.library and register_fake",
+}
+"""The same by the file of PyTorch that raises."""
 
 
 @contextlib.contextmanager
@@ -134,12 +141,14 @@ def _sentences(what: str, path: Path) -> Iterator[None]:
     except SpecError:
         raise
     except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
         lines = [
-            frame.lineno
-            for frame in traceback.extract_tb(error.__traceback__)
-            if Path(frame.filename).resolve() == there or frame.filename == str(path)
+            frame.lineno for frame in frames if Path(frame.filename).resolve() == there or frame.filename == str(path)
         ]
         where = f" at line {lines[-1]}" if lines else ""
-        message = " ".join(str(error).split())
+        message = " ".join(str(error).split()).rstrip(".")
+        raised_in = {Path(frame.filename).name for frame in frames if "torch" in Path(frame.filename).parts}
         advice = next((words for kind, words in _ADVICE.items() if isinstance(error, kind)), "")
+        if not advice and isinstance(error, AttributeError | OSError | ImportError):
+            advice = next((words for name, words in _ADVICE_WHERE.items() if name in raised_in), "")
         raise SpecError(f"{what}{where}: {type(error).__name__}: {message}{advice}", field="program") from error

@@ -57,6 +57,7 @@ def test_a_file_that_ends_itself_says_what_to_do(tmp_path: Path, predictor: Arti
     path = tmp_path / "ends.py"
     for text, said in (
         ("import sys\nsys.exit('needs a GPU')\n", r"line 2: SystemExit: needs a GPU; .* no GPU is needed"),
+        ("import torch\nrun = torch.ops.nobody.knows\n", "line 2: AttributeError: .* register_fake"),
         ("import torch\nassert torch.cuda.is_available()\n", "line 2: AssertionError: ; .* none is needed"),
     ):
         path.write_text(text)
