@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,7 @@ class Run:
         recorder = Recorder(fake)
         self.recording = recorder.recording
         with contextlib.ExitStack() as stack:
+            stack.enter_context(without_traces())
             stack.enter_context(torch.compiler.set_stance("force_eager"))
             stack.enter_context(conversions(put_back=True))
             # A file has as many devices as its launcher gives it.
@@ -239,6 +242,27 @@ def _file(path: Any) -> Path:
     if not isinstance(path, str | Path):
         raise SpecError(f"a file is named by text, got {type(path).__name__}", field="path")
     return Path(path)
+
+
+@contextlib.contextmanager
+def without_traces() -> Iterator[None]:
+    """Without the trace that torch logs where shapes do not match, since the error itself says so, with the line of the file,
+    and without the warning that a copy of a fake tensor has no data.
+
+    Sources: `FakeTensorMode._dispatch_impl` in torch/_subclasses/fake_tensor.py, `Tensor.__deepcopy__` in torch/_tensor.py.
+    """
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+
+    def without_trace(record: logging.LogRecord) -> bool:
+        return not record.exc_info
+
+    logger.addFilter(without_trace)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._tensor")
+            yield
+    finally:
+        logger.removeFilter(without_trace)
 
 
 def import_torch() -> Any:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
-import logging
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ...features.errors import SpecError, listed
-from .run import Run, import_torch
+from .run import Run, import_torch, without_traces
 
 
 def run_script(path: Path, function: str, run: Run) -> Run:
@@ -35,7 +33,12 @@ def run_script(path: Path, function: str, run: Run) -> Run:
     from .record.substitutes import AsOnDevice
 
     # What a script prints is not an answer.
-    with contextlib.redirect_stdout(sys.stderr), _no_traces(), FakeTensorMode(allow_non_fake_inputs=True), launcher():
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        without_traces(),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        launcher(),
+    ):
         with (
             conversions(put_back=False),
             AsOnDevice(None, gpu=run.has_gpu),
@@ -53,27 +56,6 @@ def run_script(path: Path, function: str, run: Run) -> Run:
                     field="program",
                 )
     return run
-
-
-@contextlib.contextmanager
-def _no_traces() -> Iterator[None]:
-    """Without the trace that torch logs where shapes do not match, since the error itself says so, with the line of the file,
-    and without the warning that a copy of a fake tensor has no data.
-
-    Sources: `FakeTensorMode._dispatch_impl` in torch/_subclasses/fake_tensor.py, `Tensor.__deepcopy__` in torch/_tensor.py.
-    """
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-
-    def without_trace(record: logging.LogRecord) -> bool:
-        return not record.exc_info
-
-    logger.addFilter(without_trace)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=UserWarning, module=r"torch\._tensor")
-            yield
-    finally:
-        logger.removeFilter(without_trace)
 
 
 def _load(path: Path) -> ModuleType:
