@@ -59,15 +59,13 @@ def model_facts(name: str) -> ModelFacts:
     key = _repository(name) if isinstance(name, str) else None
     if key is None:
         nearest = difflib.get_close_matches(str(name).lower(), _names(), n=3, cutoff=0.5)
-        hint = (
-            f"nearest: {listed(_names()[word] if word not in _entries() else word for word in nearest)}; "
-            if nearest
-            else ""
+        near = dict.fromkeys(_names()[word] if word not in _entries() else word for word in nearest)
+        which = (
+            f"one of the {len(model_names())} that do; nearest: {listed(near)}"
+            if near
+            else f"one of: {listed(model_names())}"
         )
-        raise SpecError(
-            f"no model {name!r} ships; {hint}give the path of its config.json, or one of: {listed(model_names())}",
-            field="model",
-        )
+        raise SpecError(f"no model {name!r} ships; give the path of its config.json, or {which}", field="model")
     return read_facts(_entries()[key]["config"], key, source=f"config.json of huggingface.co/{key}")
 
 
