@@ -96,7 +96,9 @@ def _fitted() -> type[Table]:
                 if groups[-1] and needed(column) > left:
                     groups.append([])
                     left = room
-                groups[-1].append(column)
+                # A number that has no room even alone is folded, and not cut.
+                fits = not column.no_wrap or needed(column) <= room
+                groups[-1].append(column if fits else replace(column, no_wrap=False, width=max(1, room)))
                 left -= needed(column) + 2
             if len(groups) == 1:
                 yield from super().__rich_console__(console, options)

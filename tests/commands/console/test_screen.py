@@ -41,6 +41,16 @@ def test_columns_without_room_follow_below() -> None:
     assert sum("of two devices" in line for line in lines) == 1
 
 
+def test_nothing_is_cut_on_a_narrow_screen() -> None:
+    numbers = ("latency", "interval")
+    table = console.new_table("device", *numbers, numbers=numbers)
+    table.add_row("NVIDIA H100 SXM5 80 GB", "45.2 ms", "[41.2 ms … 50.5 ms]")
+    out = io.StringIO()
+    Console(file=out, width=40).print(table)
+    assert "50.5" in out.getvalue()
+    assert out.getvalue().count("ms") == 3
+
+
 def test_a_wide_screen_has_one_table() -> None:
     lines = rendered(160)
     assert len(lines) == 4
