@@ -18,6 +18,7 @@ from .predict_mlir import SUFFIXES
 if TYPE_CHECKING:
     from ...features.device import Catalogue
     from ...models.predict.carbon import Electricity
+    from ...models.predict.prediction import Interval
     from ...workloads.architectures.estimate import Estimate
     from ...workloads.flame import Picture
     from ...workloads.savings import Saving
@@ -194,7 +195,11 @@ def estimate(
 
         write(flame, f"{facts.name}, {step}", {"plan": str(plan)}, [_picture(item, known) for item in estimates])
     if as_json:
-        answers = [estimate_answer(item, prices.get(item.device)) | {"savings": won[item.device]} for item in estimates]
+        answers = [
+            estimate_answer(item, prices.get(item.device))
+            | {"savings": won[item.device], "collectives_s": _links(item, known) if item.collectives else None}
+            for item in estimates
+        ]
         if electricity is not None:
             for values, item in zip(answers, estimates, strict=True):
                 values["footprint"] = electricity.footprint(item.energy_per_token_j, item.step.tokens)
@@ -263,6 +268,13 @@ def _picture(item: Estimate, known: Catalogue) -> Picture:
     return Picture(known.get(item.device).title, total, tree(total, leaves))
 
 
+def _links(item: Estimate, known: Catalogue) -> Interval | None:
+    """Seconds of a step's collectives, which its time does not include; None where that is not known."""
+    from ...workloads.serving.engine.collectives import shipped_laws
+
+    return shipped_laws().together(known.get(item.device), item.collectives)
+
+
 def _show(
     estimates: Sequence[Estimate], known: Catalogue, won: Mapping[str, Sequence[Saving]], prices: Mapping[str, float]
 ) -> None:
@@ -290,16 +302,19 @@ def _show(
     for remark in dict.fromkeys(remark for item in estimates for remark in item.notes):
         console.show_fact("note", remark)
     for item in estimates:
+        if item.collectives and (time := _links(item, known)) is not None:
+            words = f"{console.seconds(time.value)} {console.between(time, console.seconds)}"
+            console.show_fact(
+                "links", f"{item.device}: collectives alone take {words} besides; those of gradients may overlap"
+            )
         # What an implementation that was named is read as.
         methods = dict.fromkeys(part.prediction.method for part in item.whole.parts if part.kernel.spec.impl)
         for method in methods:
             console.show_fact("method", f"{item.device}: {method}")
         outside = sum(not part.prediction.in_domain for part in item.whole.parts)
         if outside:
-            console.show_fact(
-                "note",
-                f"{item.device}: {outside} of {len(item.whole.parts)} kernels are outside what was measured; --json says why",
-            )
+            words = f"{outside} of {len(item.whole.parts)} kernels are outside what was measured; --json says why"
+            console.show_fact("note", f"{item.device}: {words}")
 
 
 def _savings(estimates: Sequence[Estimate], known: Catalogue, won: Mapping[str, Sequence[Saving]]) -> Any:

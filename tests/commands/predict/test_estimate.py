@@ -291,3 +291,13 @@ def test_a_training_run_is_its_steps(run, config):
 )
 def test_settings_and_grids_that_cannot_be_are_refused(run, fake, config, options, words):
     assert words in run("estimate", config, *PREFILL, *options).error
+
+
+def test_what_ranks_send_each_other_takes_time_besides(run, fake):
+    asked = ("estimate", "llama-3.1-8b", *PREFILL, "--tp", "4")
+    assert "collectives alone take" in run(*asked).out
+    (item,) = json.loads(run(*asked, "--json").out)["estimates"]
+    times_s = item["collectives_s"]
+    assert 0 < times_s["lower"] < times_s["value"] < times_s["upper"] < 1
+    (alone,) = json.loads(run("estimate", "llama-3.1-8b", *PREFILL, "--json").out)["estimates"]
+    assert alone["collectives_s"] is None

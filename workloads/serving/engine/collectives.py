@@ -14,7 +14,7 @@ An engine's own all-reduce ends at a size, above which it calls NCCL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,6 +26,7 @@ import yaml
 from ....features.batch.cases import Floats
 from ....features.device import Device
 from ....features.errors import SpecError
+from ....models.predict.prediction import Interval
 from ...architectures.plan import Collective
 
 LAWS = Path(__file__).with_name("collectives.yaml")
@@ -148,6 +149,20 @@ class CollectiveLaws:
             ours = whole_b <= measured[min(measured, key=lambda count: abs(np.log(count / ranks)))]
             value, spreads = np.where(ours, engines, value), np.where(ours, spread, spreads)
         return value, spreads
+
+    def together(self, device: Device, items: Iterable[Collective]) -> Interval | None:
+        """Seconds of collectives one after the other, as NCCL does them; None where the device's links are not known, or so
+        many devices are not linked in one machine.
+        """
+        value = lower = upper = 0.0
+        for item in items:
+            try:
+                times, spreads = self.seconds(device, "", item.kind, item.ranks, np.array([float(item.size_b)]))
+            except SpecError:
+                return None
+            time_s, factor = item.count * float(times[0]), float(np.exp(spreads[0]))
+            value, lower, upper = value + time_s, lower + time_s / factor, upper + time_s * factor
+        return Interval(value, lower, upper)
 
     @staticmethod
     def _link(device: Device, ranks: int) -> tuple[str, float]:
