@@ -190,10 +190,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         inputs = {id(tensor): self._tensors.info(self._tensors.identity(tensor)) for tensor in tensors}
         if name == "aten.copy_" and self._tensors.places.differ(*(inputs[id(tensor)] for tensor in args[:2])):
             self._note_host_copy(inputs[id(args[1])], inputs[id(args[0])])
-            return self._answered(func, args, kwargs, tensors)[2]
+            return _answered(self._tensors, self.by_values, func, args, kwargs, tensors)[2]
         came = len(self.recording.operations)
         module, compiled = self._place()
-        called, named, result = self._answered(func, args, kwargs, tensors)
+        called, named, result = _answered(self._tensors, self.by_values, func, args, kwargs, tensors)
         self.by_values.known.follow(func, called, named, result)
         outputs = tuple(self._tensors.info(tensor, came) for tensor in tensors_in((result,)))
         known = {info.storage for info in inputs.values()}
@@ -226,28 +226,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         flops = float(_flops(name, func, called, named, result)) or arithmetic(operation)
         self.recording.operations.append(replace(operation, flops=flops) if flops else operation)
         return result
-
-    def _answered(
-        self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor]
-    ) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-        """A call with what stands for its tensors: its arguments and its result."""
-        on_meta = any(map(is_on_meta, tensors)) if tensors else _makes_on_meta(kwargs)
-
-        def exchanged(*, plain: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            stand_ins = {id(each): self._tensors.called(each, on_meta=on_meta, plain=plain) for each in tensors}
-            return _exchanged(args, stand_ins), {name: _exchanged(value, stand_ins) for name, value in kwargs.items()}
-
-        if on_meta:
-            called, named = exchanged(plain=True)
-            # What is on the meta device needs no fake mode, which takes several times as long. That knows more operators, and
-            # says why it has no answer. Some operators ask a tensor there for what only a fake one has.
-            with suppress(RuntimeError, AttributeError), fake_tensor.unset_fake_temporarily():
-                return called, named, func(*called, **named)
-        called, named = exchanged(plain=False)
-        for each in tensors:
-            if not each.is_floating_point():
-                self.by_values.known.give(self._tensors.called(each, on_meta=on_meta), each)
-        return called, named, _answer(func, called, named, self.by_values)
 
     def _notice(self, tensor: torch.Tensor) -> None:
         """Keep what a step changes of a leaf: its gradient, which is put back afterwards."""
@@ -288,6 +266,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.in_optimizer:
             return OPTIMIZER
         return FORWARD if torch._C._current_graph_task_id() == -1 else BACKWARD
+
+
+def _answered(
+    stand_ins: StandIns, by_values: ByValues, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any],
+    tensors: Sequence[torch.Tensor],
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:  # fmt: skip
+    """A call with what stands for its tensors: its arguments and its result."""
+    on_meta = any(map(is_on_meta, tensors)) if tensors else _makes_on_meta(kwargs)
+
+    def exchanged(*, plain: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        by_id = {id(each): stand_ins.called(each, on_meta=on_meta, plain=plain) for each in tensors}
+        return _exchanged(args, by_id), {name: _exchanged(value, by_id) for name, value in kwargs.items()}
+
+    if on_meta:
+        called, named = exchanged(plain=True)
+        # What is on the meta device needs no fake mode, which takes several times as long. That knows more operators, and
+        # says why it has no answer. Some operators ask a tensor there for what only a fake one has.
+        with suppress(RuntimeError, AttributeError), fake_tensor.unset_fake_temporarily():
+            return called, named, func(*called, **named)
+    called, named = exchanged(plain=False)
+    for each in tensors:
+        if not each.is_floating_point():
+            by_values.known.give(stand_ins.called(each, on_meta=on_meta), each)
+    return called, named, _answer(func, called, named, by_values)
 
 
 def _answer(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], by_values: ByValues | None = None) -> Any:
