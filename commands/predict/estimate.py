@@ -313,8 +313,8 @@ def _show(
             console.show_fact("method", f"{item.device}: {method}")
         outside = sum(not part.prediction.in_domain for part in item.whole.parts)
         if outside:
-            words = f"{outside} of {len(item.whole.parts)} kernels are outside what was measured; --json says why"
-            console.show_fact("note", f"{item.device}: {words}")
+            remark = f"{outside} of {len(item.whole.parts)} kernels are outside what was measured; --json says why"
+            console.show_fact("note", f"{item.device}: {remark}")
 
 
 def _savings(estimates: Sequence[Estimate], known: Catalogue, won: Mapping[str, Sequence[Saving]]) -> Any:
