@@ -303,9 +303,9 @@ def _show(
         console.show_fact("note", remark)
     for item in estimates:
         if item.collectives and (time := _links(item, known)) is not None:
-            words = f"{console.seconds(time.value)} {console.between(time, console.seconds)}"
+            took = f"{console.seconds(time.value)} {console.between(time, console.seconds)}"
             console.show_fact(
-                "links", f"{item.device}: collectives alone take {words} besides; those of gradients may overlap"
+                "links", f"{item.device}: collectives alone take {took} besides; those of gradients may overlap"
             )
         # What an implementation that was named is read as.
         methods = dict.fromkeys(part.prediction.method for part in item.whole.parts if part.kernel.spec.impl)
@@ -313,8 +313,8 @@ def _show(
             console.show_fact("method", f"{item.device}: {method}")
         outside = sum(not part.prediction.in_domain for part in item.whole.parts)
         if outside:
-            remark = f"{outside} of {len(item.whole.parts)} kernels are outside what was measured; --json says why"
-            console.show_fact("note", f"{item.device}: {remark}")
+            share = f"{outside} of {len(item.whole.parts)}"
+            console.show_fact("note", f"{item.device}: {share} kernels are outside what was measured; --json says why")
 
 
 def _savings(estimates: Sequence[Estimate], known: Catalogue, won: Mapping[str, Sequence[Saving]]) -> Any:
