@@ -65,7 +65,7 @@ def new_table(
         title: Title of the table, None for none.
         head_style: Style of the titles.
     """
-    table = _fitted()(title=title, box=None, pad_edge=False, header_style=head_style)
+    table = _table_class()(title=title, box=None, pad_edge=False, header_style=head_style)
     for head in heads:
         is_number = head in numbers
         table.add_column(head, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
@@ -73,7 +73,7 @@ def new_table(
 
 
 @cache
-def _fitted() -> type[Table]:
+def _table_class() -> type[Table]:
     from rich.cells import cell_len
     from rich.table import Column, Table
 
@@ -100,7 +100,7 @@ def _fitted() -> type[Table]:
                 fits = not column.no_wrap or needed(column) <= room
                 groups[-1].append(column if fits else replace(column, no_wrap=False, width=max(1, room)))
                 left -= needed(column) + 2
-            if len(groups) == 1:
+            if groups == [others]:
                 yield from super().__rich_console__(console, options)
                 return
             for i, group in enumerate(groups):

@@ -303,9 +303,9 @@ def _show(
         console.show_fact("note", remark)
     for item in estimates:
         if item.collectives and (time := _links(item, known)) is not None:
-            took = f"{console.seconds(time.value)} {console.between(time, console.seconds)}"
+            time_text = f"{console.seconds(time.value)} {console.between(time, console.seconds)}"
             console.show_fact(
-                "links", f"{item.device}: collectives alone take {took} besides; those of gradients may overlap"
+                "links", f"{item.device}: collectives alone take {time_text} besides; those of gradients may overlap"
             )
         # What an implementation that was named is read as.
         methods = dict.fromkeys(part.prediction.method for part in item.whole.parts if part.kernel.spec.impl)

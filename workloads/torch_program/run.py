@@ -97,7 +97,7 @@ class Run:
         from .record.launcher import data_not_recorded, scalers_work
         from .record.recorder import Recorder
         from .record.restore import conversions, fused_anywhere, restored
-        from .record.runtime import runtime, threads_noted, triton_launches, without_values
+        from .record.runtime import note_threads, runtime, triton_launches, without_values
         from .record.substitutes import AsOnDevice, MetaAutocast, autocast_here
 
         # A mode the program already runs under goes on to answer: tensors of two modes do not mix.
@@ -119,8 +119,8 @@ class Run:
             stack.enter_context(without_propagation(recorder))
             stack.enter_context(data_not_recorded(recorder))
             stack.enter_context(without_values(recorder.note))
-            stack.enter_context(triton_launches(recorder.launched))
-            stack.enter_context(threads_noted(recorder.note))
+            stack.enter_context(triton_launches(recorder.note_launch))
+            stack.enter_context(note_threads(recorder.note))
             stack.enter_context(causal_masks())
             stack.enter_context(scalers_work(recorder))
             if self.has_gpu:

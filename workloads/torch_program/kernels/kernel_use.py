@@ -142,12 +142,11 @@ class KernelUse:
             return self._exchanged(prediction, time, device)
         if self.scale == 1.0 and self.widening == 1.0 and not self.upper_bound:
             return prediction
-        # What stands for another kernel may take less time than it, but a product not less than its own arithmetic.
-        least_s = prediction.breakdown["compute"] if self.spec.family == "gemm" else 0.0
-        least_share = (
-            self.scale * prediction.latency_s.lower / least_s if least_s and self.scale >= 1 else self.widening
-        )
-        below = min(self.widening, max(1.0, least_share))
+        # What stands for another kernel may take less time than it, but a product not less than its own arithmetic: one that
+        # is said to take less than another (a scale below 1) does not do that arithmetic.
+        below = self.widening
+        if self.spec.family == "gemm" and self.scale >= 1:
+            below = min(below, max(1.0, self.scale * prediction.latency_s.lower / prediction.breakdown["compute"]))
         if self.upper_bound:
             below = max(below, prediction.latency_s.lower / max(prediction.breakdown.get("launch", 0.0), _LEAST_S))
         return replace(
@@ -161,7 +160,7 @@ class KernelUse:
         """A prediction as that of an exchange. One with the host also takes a launch, and the device idles meanwhile."""
         power_w = energy_j = None
         if self.exchange is not None and self.exchange.kind == HOST:
-            time = time + Interval(*[prediction.breakdown.get("launch", 0.0)] * 3)
+            time = time + prediction.breakdown.get("launch", 0.0)
             if prediction.power_w is not None and (limit_w := device.fact("tdp_w")) is not None:
                 power_w = IDLE_SHARE.scaled(limit_w)
                 energy_j = Interval(time.value * power_w.value, time.lower * power_w.lower, time.upper * power_w.upper)
@@ -224,7 +223,7 @@ def by_bytes(operation: Operation, kind: str, *, widening: float = UNKNOWN) -> U
     return [KernelUse(spec, widening=widening, stand_in=f"{operation.name} by the bytes it reads and writes")]
 
 
-def launched(operation: Operation, kind: str) -> Uses:
+def program_kernel(operation: Operation, kind: str) -> Uses:
     """A kernel that the program brings with it: what it is given, once; a launch where that is no tensor."""
     return by_bytes(operation, kind) or small_kernels(1.0, f"{operation.name}, which is given no tensor, as a launch")
 

@@ -9,7 +9,7 @@ from ....features.kernel import View, get_family
 from ..operation import OPTIMIZER, OPTIMIZER_STATE, Operation, Recording
 from . import amounting, indexed, products, traffic
 from .collectives import collective, host_copy
-from .kernel_use import FACTORISATION, Costing, Uses, by_bytes, launched, scaled
+from .kernel_use import FACTORISATION, Costing, Uses, by_bytes, program_kernel, scaled
 from .loops import loop_of
 
 
@@ -152,7 +152,7 @@ OPERATORS: Mapping[str, Costing] = {
 
 _NAMESPACES: Mapping[str, Costing] = {
     "c10d": collective, "_c10d_functional": collective, "c10d_functional": collective,
-    "host": host_copy, "triton": launched,
+    "host": host_copy, "triton": program_kernel,
 }  # fmt: skip
 """What goes over links between devices, for which the memory's traffic stands where they are not known, and to the host; and
 kernels that the program brings with it."""

@@ -156,7 +156,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         note = Operation("host.copy", {}, (source,), (target,), module=self._modules.now()[0], phase=self._phase())
         self.recording.operations.append(note)
 
-    def launched(self, name: str, arguments: Iterable[Any]) -> None:
+    def note_launch(self, name: str, arguments: Iterable[Any]) -> None:
         """A kernel that the program brings with it was launched; it reads or writes each tensor it is given."""
         inputs = tuple(self._tensors.info(self._tensors.identity(tensor)) for tensor in tensors_in(arguments))
         module, compiled = self._place()

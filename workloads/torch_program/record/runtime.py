@@ -147,7 +147,7 @@ def runtime(n_devices: int) -> Iterator[None]:
 
 
 @contextmanager
-def triton_launches(launched: Callable[[str, Sequence[Any]], None]) -> Iterator[None]:
+def triton_launches(note_launch: Callable[[str, Sequence[Any]], None]) -> Iterator[None]:
     """Kernels written in Triton are told of where they are launched, with their arguments, and neither compiled nor run."""
     try:
         from triton.runtime.jit import KernelInterface
@@ -160,7 +160,7 @@ def triton_launches(launched: Callable[[str, Sequence[Any]], None]) -> Iterator[
         while hasattr(function, "fn"):
             # Tuners and heuristics wrap kernels, and those functions.
             function = function.fn
-        return lambda *args, **kwargs: launched(f"triton.{function.__name__}", (*args, *kwargs.values()))
+        return lambda *args, **kwargs: note_launch(f"triton.{function.__name__}", (*args, *kwargs.values()))
 
     with mock.patch.object(KernelInterface, "__getitem__", launcher):
         yield
@@ -206,7 +206,7 @@ def _distributed() -> Mapping[tuple[Any, str], str]:
 
 
 @contextmanager
-def threads_noted(note: Callable[[str], None]) -> Iterator[None]:
+def note_threads(note: Callable[[str], None]) -> Iterator[None]:
     """Threads that the program starts run, and a note says that what they call is not recorded."""
     start = threading.Thread.start
 
