@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
-from kernelcast.workloads.serving.engine.profile import PROFILES, EngineProfile, StepColumns, profile_text
+from kernelcast.workloads.serving.engine.profile import NUMBERS, PROFILES, EngineProfile, StepColumns, profile_text
 from kernelcast.workloads.serving.engine.profile_fit import fit_profile, half_width, left_out_errors
 from kernelcast.workloads.serving.step_rows import step_columns, step_groups
 
@@ -157,9 +157,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         source="no steps: where the fits of other engines start, without graphs",
     )  # fmt: skip
     for profile in profiles.values():
-        print({name: getattr(profile, name) for name in ("engine", "decode_s", "decode_factor", "prompt_s", "prompt_factor",
-                                                         "layer_host_s", "moe_layer_host_s", "linear_layer_host_s",
-                                                         "decode_spread", "prompt_spread")})  # fmt: skip
+        print({name: getattr(profile, name) for name in ("engine", *NUMBERS)})
     if given.write:
         head = "# Written by benchmarks/engine_steps.py --write; what the numbers mean: profile.py.\n"
         PROFILES.write_text(profile_text(list(profiles.values()), head))

@@ -102,8 +102,14 @@ def estimate(
     """What a step of a model costs; arguments and errors are those of `estimate_steps`.
 
     Raises:
-        SpecError: likewise, or nothing in the step was measured in any version of the library `impl`.
+        SpecError: likewise, nothing in the step was measured in any version of the library `impl`, or the plan has more
+            data parallel groups than the step has sequences (engines do run such steps, with groups that wait).
     """
+    if step.sequences < plan.dp:
+        raise SpecError(
+            f"dp {plan.dp} leaves devices idle, as a step has {counted(step.sequences, 'sequence')}; use at most so many, "
+            "or a larger batch", field="dp",
+        )  # fmt: skip
     result = estimate_steps(
         predictor, facts, [step], device, formats=formats, plan=plan, impl=impl, threads=threads,
         fused_attention=fused_attention, routing=routing, coverage=coverage, training=training, recompute=recompute,
@@ -149,11 +155,6 @@ def estimate_steps(
         raise SpecError(f"{on.name} is a GPU; threads are those of a CPU", field="threads")
     if recompute and not training:
         raise SpecError("only a step that trains keeps activations; give recompute with train", field="recompute")
-    if few := next((step for step in steps if step.sequences < plan.dp), None):
-        raise SpecError(
-            f"dp {plan.dp} leaves devices idle, as a step has {counted(few.sequences, 'sequence')}; use at most so many, "
-            "or a larger batch", field="dp",
-        )  # fmt: skip
     formats = formats_of(facts) if formats is None else formats
     listing: Callable[..., Forward] = partial(training_step, recompute=recompute) if training else forward
     rate_b_per_s = cpu_stream(predictor, on, threads, coverage)

@@ -134,10 +134,11 @@ def service_steps(
     """
     profile = shipped_profile(request.engine, request.engine_version)
     larger = tuple(size for size in LARGER_GRAPHS if profile.batches and size > profile.batches[-1])
-    # The factor of prompts is of the kernels of the profile's implementation.
-    factor = 1.0 if profile.impl else profile.prompt_factor
+    if profile.impl:
+        # The factors of prompts are of the kernels of the profile's implementation.
+        profile = replace(profile, prompt_factor=1.0, expert_factor=1.0)
     library = newest_vllm(predictor, request.device)
-    profile = replace(profile, prompt_factor=factor, batches=(*profile.batches, *larger))
+    profile = replace(profile, batches=(*profile.batches, *larger))
 
     def times(formats: Formats) -> StepTimes:
         return StepTimes(

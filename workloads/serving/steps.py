@@ -150,6 +150,7 @@ class StepTimes:
         parts, graph = dict(zip(GPU_PARTS, parts_s.T, strict=True)), self.profile.captured(columns)
         parts["collectives"] = np.where(graph, self.profile.collective_share, 1.0) * parts["collectives"]
         parts["rest"] = np.where(graph, self.profile.small_share, 1.0) * parts["rest"]
+        parts["moe"] = np.where(columns.prompt, self.profile.expert_factor, 1.0) * parts["moe"]
         factor = np.where(columns.prompt, self.profile.prompt_factor, self.profile.decode_factor)
         parts = {name: factor * part for name, part in parts.items()}
         return parts | {"host": self.profile.seconds(columns) - self.profile.gpu_s(columns)}
@@ -176,7 +177,7 @@ class StepTimes:
         )
         return StepColumns(
             main_s=parts_s["gemm"] + parts_s["attention"] + parts_s["moe"], small_s=parts_s["rest"],
-            collectives_s=parts_s["collectives"],
+            collectives_s=parts_s["collectives"], experts_s=parts_s["moe"],
             tokens=np.array([step.tokens for step in ranks], dtype=np.float64),
             sequences=np.array([step.sequences for step in ranks], dtype=np.float64),
             prompt=np.array([not all(group.decodes for group in step) for step in steps], dtype=np.bool_),

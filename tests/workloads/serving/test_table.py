@@ -121,6 +121,14 @@ def test_nearly_every_public_row_is_a_question() -> None:
     assert refused <= 0.03 * len(rows)
 
 
+def test_groups_of_data_parallel_attention_may_have_no_sequence() -> None:
+    row = ROW | {"model": "deepseek-ai/DeepSeek-V3", "device": "nvidia-b200-sxm-180gb", "engine": "trtllm", "engine_version": "1.2",
+                 "num_gpus": 8, "tp": 1, "dp": 8, "ep": 8, "precision": "nvfp4", "concurrency": 12.0}  # fmt: skip
+    columns = predict_rows([row], ServingPredictor(load_predictor(default_model_dir())))
+    assert columns["refused"] == [""]
+    assert columns["pred_tpot_s"][0] > 0
+
+
 def test_a_row_of_one_token_has_no_time_per_token() -> None:
     columns = predict_rows([ROW | {"osl": 1.0}], ServingPredictor(load_predictor(default_model_dir())))
     assert columns["refused"] == [""]

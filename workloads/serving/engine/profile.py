@@ -8,9 +8,10 @@ In a graph of short kernels, norms and element-by-element kernels are fused into
 an all-reduce is fused with the norm that follows: a share of their time remains. A step with tokens of prompts (a prefill, a
 chunk of one, or prompts and decoding mixed) takes
 
-    t = prompt_s + max(prompt_factor·GPU, host),   host = Σ over layers of the time in which the host launches one
+    t = prompt_s + max(prompt_factor·(GPU + (expert_factor - 1)·experts), host)
+    host = Σ over layers of the time in which the host launches one
 
-where GPU is the sum of all kernels and collectives. Up to `captured_tokens` tokens, pieces of the layers are graphs too, and
+where GPU is the sum of all kernels and collectives: experts of many tokens are known less well than products. Up to `captured_tokens` tokens, pieces of the layers are graphs too, and
 the host launches one by one only what is not captured: linear attention and state spaces. Above, it launches every layer. So it
 does for a decode step of more sequences than the largest graph has; those of smaller ones are padded to the next graph's.
 """
@@ -41,7 +42,7 @@ ENGINES: Mapping[str, str] = {
 
 NUMBERS = (
     "decode_s", "decode_factor", "collective_share", "small_share", "prompt_s", "prompt_factor", "layer_host_s",
-    "moe_layer_host_s", "linear_layer_host_s", "decode_spread", "prompt_spread",
+    "moe_layer_host_s", "linear_layer_host_s", "decode_spread", "prompt_spread", "expert_factor",
 )  # fmt: skip
 """Fields of a profile that are numbers of at least 0."""
 _UNCAPTURED = ("linear_attention", "state_space")
@@ -81,6 +82,7 @@ class StepColumns:
         tokens: New tokens of all sequences.
         sequences: Sequences that take part.
         prompt: Whether tokens of prompts take part.
+        experts_s: The experts' part of `main_s`.
         dense: Layers without experts, as the others of `LayerCounts`.
         moe: Layers with experts.
         linear: Layers with linear attention or a state space.
@@ -92,6 +94,7 @@ class StepColumns:
     tokens: Floats
     sequences: Floats
     prompt: Any
+    experts_s: Floats
     dense: Floats
     moe: Floats
     linear: Floats
@@ -133,6 +136,7 @@ class EngineProfile:
         decode_spread: 90 % of ln errors of decode steps of models and plans left out are within it.
         prompt_spread: … of steps with prompts.
         source: What it was fitted to, or where its numbers come from.
+        expert_factor: Time of experts in a step with prompts over that of their kernels, beyond `prompt_factor`.
     """
 
     engine: str
@@ -152,6 +156,7 @@ class EngineProfile:
     decode_spread: float
     prompt_spread: float
     source: str = ""
+    expert_factor: float = 1.0
 
     def padded(self, sequences: int) -> int:
         """Sequences of the smallest graph that holds so many; as many where none does."""
@@ -167,7 +172,8 @@ class EngineProfile:
         shares = (self.collective_share, self.small_share)
         collectives, small = (np.where(self.captured(steps), share, 1.0) for share in shares)
         factor = np.where(steps.prompt, self.prompt_factor, self.decode_factor)
-        return np.asarray(factor * (steps.main_s + collectives * steps.collectives_s + small * steps.small_s))
+        experts_s = np.where(steps.prompt, self.expert_factor - 1, 0.0) * steps.experts_s
+        return np.asarray(factor * (steps.main_s + experts_s + collectives * steps.collectives_s + small * steps.small_s))
 
     def host_s(self, steps: StepColumns) -> Floats:
         """Time in which the host launches the layers of steps, shape `(n,)`; 0 for graphs."""
@@ -270,6 +276,8 @@ def read_profile_items(path: Path) -> list[EngineProfile]:
 
 def _checked(item: Any, path: Path) -> EngineProfile:
     names = [field.name for field in fields(EngineProfile)]
+    # Profiles written before experts had a factor of their own have none.
+    item = {"expert_factor": 1.0} | item if isinstance(item, dict) else item
     if not isinstance(item, dict) or (wrong := sorted(set(names) ^ set(item))):
         which = f": {listed(wrong)} missing or unknown" if isinstance(item, dict) else ""
         raise SpecError(f"{path}: a profile has the fields {listed(names)}{which}", field="profile")

@@ -23,10 +23,11 @@ ERROR = 0.05
 _TIMES_S = {"decode_s": 0.5e-3, "prompt_s": 0.5e-3}
 """Times added to every step, and the standard deviation of their priors: half a millisecond is the order of a host's step."""
 _LOGS = {
-    "decode_factor": 0.02, "prompt_factor": 0.05, "layer_host_s": 0.5, "moe_layer_host_s": 0.5, "linear_layer_host_s": 0.5,
+    "decode_factor": 0.02, "prompt_factor": 0.02, "expert_factor": 0.2, "layer_host_s": 0.5, "moe_layer_host_s": 0.5,
+    "linear_layer_host_s": 0.5,
 }  # fmt: skip
-"""Positive numbers, and the standard deviation of the prior of their logarithm: kernels together are
-known within some 2 % where memory bounds them and 5 % where arithmetic does, hosts within a factor of 1.6. Judgements."""
+"""Positive numbers, and the standard deviation of the prior of their logarithm: kernels together are known within some 2 %,
+experts of many tokens within 20 %, hosts within a factor of 1.6. Judgements."""
 MIN_STEPS = 5
 """Fewest steps a profile is fitted to."""
 _COVERED = 0.9

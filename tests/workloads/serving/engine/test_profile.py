@@ -23,14 +23,16 @@ from kernelcast.workloads.serving.engine.profile import (
 PROFILE = EngineProfile(
     engine="vllm", version="1", impl="", decode_s=1e-3, decode_factor=1.1, collective_share=0.5, small_share=0.25,
     prompt_s=2e-3, prompt_factor=0.9, layer_host_s=1e-4, moe_layer_host_s=1e-3, linear_layer_host_s=5e-4,
-    captured_tokens=512, batches=(1, 2, 4, 8), decode_spread=0.1, prompt_spread=0.2,
+    captured_tokens=512, batches=(1, 2, 4, 8), decode_spread=0.1, prompt_spread=0.2, expert_factor=1.5,
 )  # fmt: skip
 
 
-def columns(*, tokens: float, sequences: float, prompt: bool, main_s: float = 8e-3) -> StepColumns:
+def columns(
+    *, tokens: float, sequences: float, prompt: bool, main_s: float = 8e-3, experts_s: float = 0.0
+) -> StepColumns:
     one = np.ones(1)
     return StepColumns(main_s * one, 2e-3 * one, 4e-3 * one, tokens * one, sequences * one, np.array([prompt]),
-                       0 * one, 40 * one, 30 * one)  # fmt: skip
+                       experts_s * one, 0 * one, 40 * one, 30 * one)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -41,8 +43,10 @@ def columns(*, tokens: float, sequences: float, prompt: bool, main_s: float = 8e
         (columns(tokens=512, sequences=2, prompt=True), 2e-3 + 15e-3),
         (columns(tokens=513, sequences=2, prompt=True), 2e-3 + 40e-3),
         (columns(tokens=8192, sequences=2, prompt=True, main_s=94e-3), 2e-3 + 0.9 * 100e-3),
+        (columns(tokens=8192, sequences=2, prompt=True, main_s=94e-3, experts_s=40e-3), 2e-3 + 0.9 * 120e-3),
+        (columns(tokens=8, sequences=8, prompt=False, experts_s=4e-3), 1e-3 + 1.1 * (8e-3 + 0.5 * 4e-3 + 0.25 * 2e-3)),
     ],
-    ids=["graph", "beyond the graphs", "captured pieces", "launched layers", "busy GPU"],
+    ids=["graph", "beyond the graphs", "captured pieces", "launched layers", "busy GPU", "experts", "experts in a graph"],
 )
 def test_a_step_takes_what_its_regime_says(step: StepColumns, seconds: float) -> None:
     assert PROFILE.seconds(step) == pytest.approx([seconds])

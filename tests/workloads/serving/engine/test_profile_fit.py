@@ -18,8 +18,9 @@ def steps() -> StepColumns:
     prompt = np.arange(N) % 2 == 1
     tokens = np.where(prompt, 2000.0, 8.0)
     one = np.ones(N)
-    return StepColumns(rng.uniform(4e-3, 80e-3, N), 1e-3 * one, 1e-3 * one, tokens, 8 * one, prompt, 0 * one, 40 * one,
-                       0 * one)  # fmt: skip
+    main_s = rng.uniform(4e-3, 80e-3, N)
+    return StepColumns(main_s, 1e-3 * one, 1e-3 * one, tokens, 8 * one, prompt, experts_s=rng.uniform(0, 0.5, N) * main_s,
+                       dense=0 * one, moe=40 * one, linear=0 * one)  # fmt: skip
 
 
 def engine() -> tuple[EngineProfile, EngineProfile]:
@@ -37,6 +38,14 @@ def test_some_steps_recover_an_engine_in_spite_of_impossible_ones() -> None:
     assert fitted.linear_layer_host_s == pytest.approx(start.linear_layer_host_s, rel=1e-3)
     errors = np.delete(np.log(fitted.seconds(steps()) / seconds), [5, 7, 12])
     assert np.abs(errors).max() < 0.05
+
+
+def test_experts_of_many_tokens_have_a_factor_of_their_own() -> None:
+    start, _ = engine()
+    true = replace(start, expert_factor=1.6, moe_layer_host_s=1e-5)
+    fitted = fit_profile(start, steps(), true.seconds(steps()))
+    assert fitted.expert_factor == pytest.approx(1.6, rel=0.03)
+    assert fitted.prompt_factor == pytest.approx(start.prompt_factor, rel=0.01)
 
 
 def test_a_group_left_out_is_answered_by_the_others() -> None:
