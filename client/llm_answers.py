@@ -182,6 +182,34 @@ class DisaggregatedPlan(msgspec.Struct, frozen=True):
     cost_per_million_tokens: Annotated[float, Meta(description="In cost_unit")]
 
 
+class PipelineStage(msgspec.Struct, frozen=True):
+    """A stage of a pipeline."""
+
+    device: DeviceName
+    layers: Annotated[int, Meta(description="Layers of the model that it has")]
+
+
+class MixedPipeline(msgspec.Struct, frozen=True):
+    """A pipeline over two kinds of devices: in closed form, and times as simulated."""
+
+    stages: Annotated[list[PipelineStage], Meta(description="In the order of the layers, each on `tp` devices")]
+    tp: int
+    replicas: int
+    devices: Annotated[dict[str, int], Meta(description="Devices of all replicas, by name")]
+    formats: NumberFormats
+    engine: str
+    concurrency: Annotated[int, Meta(description="Requests under way at one replica")]
+    ttft_s: Annotated[float, Meta(description="Time to the first token")]
+    tpot_s: Annotated[float, Meta(description="Time per token after it")]
+    simulated_ttft_s: Annotated[LatencyPercentiles, Meta(description="Time to the first token as simulated")]
+    simulated_tpot_s: Annotated[LatencyPercentiles, Meta(description="Time per token after it as simulated")]
+    throughput_tok_s: Annotated[float, Meta(description="Tokens of answers per second, all devices")]
+    energy_per_token_j: Annotated[float | None, Meta(description="Joules of all devices; null where unknown")]
+    cost_per_million_tokens: Annotated[float, Meta(description="In cost_unit")]
+    command: Annotated[str, Meta(description="The command line of its engine, of one replica")]
+    notes: list[str]
+
+
 class PlanChoice(msgspec.Struct, frozen=True):
     """The best plan for an aim."""
 
@@ -224,6 +252,10 @@ class ServicePlans(msgspec.Struct, frozen=True):
         DisaggregatedPlan | None,
         Meta(description="The cheapest split of prompts and answers; null where none keeps the limits"),
     ]
+    pipeline: Annotated[
+        MixedPipeline | None,
+        Meta(description="The cheapest pipeline over two kinds; null where none keeps the limits, or no `devices` is `name:4`"),
+    ] = None
 
 
 class FleetBucket(msgspec.Struct, frozen=True):

@@ -56,6 +56,12 @@ def device_names(names: Iterable[str], known: Catalogue) -> list[str]:
     return [item.name for item in devices(names, known)]
 
 
+def counted_names(words: Iterable[str], known: Catalogue) -> list[str]:
+    """Typed names of devices as catalogue names, each with the number behind its colon where it has one."""
+    parts = [word.partition(":") for word in words]
+    return [f"{device(name, known).name}{mark}{count}" for name, mark, count in parts]
+
+
 def whole_option(what: str) -> Any:
     """An option that takes a whole number such as `4096` or `4k`; `what` is its help."""
     return typer.Option(parser=_whole, metavar="N", help=what)

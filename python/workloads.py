@@ -188,9 +188,9 @@ def llm_plan(
     name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
     devices: Sequence[str],
     *,
-    gpus: int,
     input_tokens: float,
     output_tokens: float,
+    gpus: int | None = None,
     prices: Path | str | Mapping[str, float] | None = None,
     model: Path | str | None = None,
     **load_and_limits: Any,
@@ -199,10 +199,11 @@ def llm_plan(
 
     Args:
         name_or_config: a model that ships by name, the path of a `config.json`, or its content.
-        devices: GPUs to choose among, by name or alias.
-        gpus: GPUs in all; at most so many where a load is given.
+        devices: GPUs to choose among, by name or alias, or with how many there are: `h100-sxm:4`. Then pipelines over two kinds
+            are tried, too.
         input_tokens: mean tokens of a prompt.
         output_tokens: mean tokens of an answer.
+        gpus: GPUs in all; at most so many where a load is given. Default: all, where every device says how many.
         prices: price of one GPU for an hour by name, or a YAML file of it; default: cost is counted in GPU hours.
         model: a model directory; default: the champion, else the shipped model.
         **load_and_limits: `concurrency` or `rate`, `ttft_s`, `tpot_s`, `power_budget_w` and the other fields of
@@ -225,9 +226,9 @@ def llm_fleet(
     name_or_config: str | Path | Mapping[str, Any] | ModelFacts,
     devices: Sequence[str],
     *,
-    gpus: int,
     rate: float,
     sizes: Any,
+    gpus: int | None = None,
     prices: Path | str | Mapping[str, float] | None = None,
     model: Path | str | None = None,
     **limits: Any,
@@ -236,10 +237,10 @@ def llm_fleet(
 
     Args:
         name_or_config: a model that ships by name, the path of a `config.json`, or its content.
-        devices: GPUs to choose among, by name or alias.
-        gpus: most GPUs in all.
+        devices: GPUs to choose among, by name or alias, or with how many there are: `h100-sxm:4`.
         rate: requests per second in all.
         sizes: a DataFrame or a list of mappings with `input_tokens`, `output_tokens` and, how often a size occurs, `weight`.
+        gpus: most GPUs in all; default: all, where every device says how many.
         prices: price of one GPU for an hour by name, or a YAML file of it; default: cost is counted in GPU hours.
         model: a model directory; default: the champion, else the shipped model.
         **limits: `ttft_s`, `tpot_s`, `power_budget_w` and the other fields of

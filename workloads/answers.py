@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .mlir.prediction import ModulePrediction
     from .serving.planning.disaggregated import Split
     from .serving.planning.fleet import Fleet
+    from .serving.planning.mixed_pipeline import MixedPipeline
     from .serving.planning.planner import Choice, PlanAnswer
     from .serving.planning.question import PlanQuestion
     from .serving.planning.space import Setting
@@ -221,7 +222,7 @@ def plans_answer(answer: PlanAnswer, electricity: Electricity | None = None) -> 
         choices=[_choice(item, question.price(item.plan.setting.device), electricity) for item in answer.choices],
         front=[point_answer(item, electricity) for item in answer.front],
         by_gpus=[point_answer(item, electricity) for item in answer.by_gpus],
-        disaggregated=_split(answer.split),
+        disaggregated=_split(answer.split), pipeline=_pipeline(answer.pipeline),
     )  # fmt: skip
 
 
@@ -269,6 +270,18 @@ def _split(item: Split | None) -> llm_answers.DisaggregatedPlan | None:
         msgspec.convert(item.decode.plan, llm_answers.SplitPlan, from_attributes=True), item.decode_workers, item.concurrency,
         item.transfer_s, item.ttft_s, item.tpot_s, _latency(item.service.ttft_s), _latency(item.service.tpot_s),
         item.throughput_tok_s, _known(item.energy_per_token_j), item.cost_per_million_tokens,
+    )  # fmt: skip
+
+
+def _pipeline(item: MixedPipeline | None) -> llm_answers.MixedPipeline | None:
+    if item is None:
+        return None
+    plan, setting = item.plan, item.plan.setting
+    return llm_answers.MixedPipeline(
+        [llm_answers.PipelineStage(stage.device, stage.layers) for stage in item.stages], setting.plan.tp, plan.replicas,
+        item.devices, msgspec.convert(setting.formats, llm_answers.NumberFormats, from_attributes=True), setting.engine,
+        plan.concurrency, plan.ttft_s, plan.tpot_s, _latency(item.service.ttft_s), _latency(item.service.tpot_s),
+        plan.throughput_tok_s, _known(plan.energy_per_token_j), plan.cost_per_million_tokens, item.command, list(item.notes),
     )  # fmt: skip
 
 

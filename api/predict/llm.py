@@ -23,6 +23,7 @@ from ...workloads.answers import fleet_answer, plans_answer, serving_answer
 from ...workloads.architectures.config.catalogue import model_facts
 from ...workloads.architectures.facts import ModelFacts
 from ...workloads.serving.planning.fleet import SIZE_FIELDS, Bucket, buckets_of, mean_sizes, plan_fleet
+from ...workloads.serving.planning.mixed_pipeline import pairs
 from ...workloads.serving.planning.planner import plan_service
 from ...workloads.serving.planning.question import MAX_CHOICES, PlanQuestion, plan_question
 from ...workloads.serving.planning.space import Refusals, settings
@@ -245,7 +246,7 @@ def read_plan(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, Electric
     Raises:
         ProblemError: 400 for a body that is not JSON, 413 for more than `MAX_SETTINGS`, 422 naming what is wrong.
     """
-    others, needed = ("price_per_hour", *ELECTRICITY_FIELDS), ("devices", "gpus", "input_tokens", "output_tokens")
+    others, needed = ("price_per_hour", *ELECTRICITY_FIELDS), ("devices", "input_tokens", "output_tokens")
     root, values = _read(body, _PLAN_WANTED, PLAN_FIELDS, others, needed)
     return _plan_question(root, values, catalogue, 1), _electricity(root)
 
@@ -256,7 +257,7 @@ def read_fleet(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, tuple[B
     Raises:
         ProblemError: as of `read_plan`; each setting is planned with for two sizes.
     """
-    needed = ("devices", "gpus", "rate")
+    needed = ("devices", "rate")
     root, values = _read(body, _FLEET_WANTED, FLEET_FIELDS, ("price_per_hour", "sizes"), needed)
     buckets = naming_field(lambda: buckets_of(*_sizes(body, root)), paths=_PATHS)
     inputs, outputs = mean_sizes(buckets)
@@ -305,6 +306,9 @@ def _plan_question(root: Mapping[str, Any], values: dict[str, Any], catalogue: C
 
     question = naming_field(checked, paths=_OF_LISTS)
     count = times * naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())), paths=_PATHS)
+    if times == 1:
+        # A pipeline has steps of two kinds.
+        count += 2 * naming_field(lambda: sum(1 for _ in pairs(catalogue, question)), paths=_PATHS)
     if facts.expert_layers:
         # Steps with experts take twice as long to estimate.
         count *= 2

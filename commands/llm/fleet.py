@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 def fleet(
     what: plan.ModelName,
     devices: plan.DeviceNames,
-    gpus: Annotated[int, typer.Option(help="Most GPUs in all.")],
     rate: Annotated[float, typer.Option(help="Requests per second in all.")],
     sizes: Annotated[
         Path,
         typer.Option(metavar="FILE", help="Sizes of requests: input_tokens, output_tokens and, if you like, weight."),
     ],
+    gpus: plan.Gpus = None,
     ttft: plan.MostTtft = None,
     tpot: plan.MostTpot = None,
     price: console.Prices = None,
@@ -57,16 +57,16 @@ def fleet(
         from ...models.predict.predictor import load_predictor
         from ...workloads.architectures.config.catalogue import facts_of
         from ...workloads.serving.planning.fleet import mean_sizes, plan_fleet
-        from ...workloads.serving.planning.question import plan_question
+        from ...workloads.serving.planning.question import devices_counted, plan_question
         from ...workloads.serving.predict import ServingPredictor
 
         buckets = read_sizes(sizes)
         inputs, outputs = mean_sizes(buckets)
-        chosen = names.device_names(console.words(",".join(devices)), known)
+        chosen = names.counted_names(console.words(",".join(devices)), known)
         question = plan_question(
             facts_of(what), chosen, known, gpus=gpus, input_tokens=inputs, output_tokens=outputs, rate=rate, ttft_s=ttft,
             tpot_s=tpot, speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
-            prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None,
+            prices=console.read_prices([*(price or ()), *(prices or ())], devices_counted(chosen, known)[0], known) or None,
             engines=console.words(engines), weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype,
             power_budget_w=power_budget, host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz,
         )  # fmt: skip

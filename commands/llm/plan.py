@@ -12,7 +12,8 @@ from .. import console, names
 
 if TYPE_CHECKING:
     from ...models.predict.carbon import Electricity
-    from ...workloads.serving.planning.disaggregated import Split
+    from ...workloads.serving.planning.disaggregated import SimulatedTimes, Split
+    from ...workloads.serving.planning.mixed_pipeline import MixedPipeline
     from ...workloads.serving.planning.planner import Choice, PlanAnswer
     from ...workloads.serving.planning.question import PlanQuestion
     from ...workloads.serving.planning.space import Setting
@@ -30,7 +31,14 @@ ModelName = Annotated[
 DeviceNames = Annotated[
     list[str],
     typer.Option(
-        "--device", "--devices", metavar="NAMES", help="GPUs to choose among, separated by commas, or given again."
+        "--device", "--devices", metavar="NAMES",
+        help="GPUs to choose among, separated by commas, or given again; h100-sxm:4 are at most four.",
+    ),  # fmt: skip
+]
+Gpus = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="GPUs in all, at most so many where a load is given; default: all, where --devices say how many."
     ),
 ]
 MostTtft = Annotated[
@@ -74,9 +82,9 @@ PowerBudget = Annotated[
 def plan(
     what: ModelName,
     devices: DeviceNames,
-    gpus: Annotated[int, typer.Option(help="GPUs in all; at most so many where a load is given.")],
     input_tokens: Annotated[float, names.amount_option("Mean tokens of a prompt.", "--input")],
     output_tokens: Annotated[float, names.amount_option("Mean tokens of an answer.", "--output")],
+    gpus: Gpus = None,
     concurrency: Annotated[
         int | None, names.whole_option("Requests under way in all; default: the planner chooses.")
     ] = None,
@@ -112,6 +120,8 @@ def plan(
     kernelcast llm plan meta-llama/Llama-3.1-70B --devices h100-sxm,h200,l40s --gpus 8 --input 2048 --output 256 --tpot 0.05
 
     kernelcast llm plan MODEL --devices h100-sxm,l40s --gpus 16 --input 1024 --output 256 --rate 20 --price prices.yaml
+
+    kernelcast llm plan MODEL --devices a100-sxm-80gb:1,l40s:2 --input 1024 --output 256: also over two kinds of GPUs
     """
     electricity = console.read_electricity(grid, electricity_price, pue)
     known = console.read_catalogue(device_file)
@@ -119,15 +129,15 @@ def plan(
     from ...workloads.architectures.config.catalogue import facts_of
     from ...workloads.serving.planning.choice import AIMS
     from ...workloads.serving.planning.planner import plan_service
-    from ...workloads.serving.planning.question import plan_question
+    from ...workloads.serving.planning.question import devices_counted, plan_question
     from ...workloads.serving.predict import ServingPredictor
 
-    chosen = names.device_names(console.words(",".join(devices)), known)
+    chosen = names.counted_names(console.words(",".join(devices)), known)
     question = plan_question(
         facts_of(what), chosen, known, gpus=gpus,
         input_tokens=input_tokens, output_tokens=output_tokens,
         concurrency=concurrency, rate=rate, ttft_s=ttft, tpot_s=tpot,
-        prices=console.read_prices([*(price or ()), *(prices or ())], chosen, known) or None, engines=console.words(engines),
+        prices=console.read_prices([*(price or ()), *(prices or ())], devices_counted(chosen, known)[0], known) or None, engines=console.words(engines),
         weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
         speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
         host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz, percentile=percentile,
@@ -161,9 +171,12 @@ def _show(answer: PlanAnswer, electricity: Electricity | None) -> None:
         _show_choice(choice, question)
     if answer.split is not None:
         _show_split(answer.split)
-    front = _evenly(answer.front, SHOWN)
-    of_all = f"({len(front)} of {len(answer.front)})"
-    _show_plans(question, front, f"no plan beats these in cost, time and energy together {of_all}", electricity)
+    if answer.pipeline is not None:
+        _show_pipeline(answer.pipeline)
+    if answer.front:
+        front = _evenly(answer.front, SHOWN)
+        of_all = f"({len(front)} of {len(answer.front)})"
+        _show_plans(question, front, f"no plan beats these in cost, time and energy together {of_all}", electricity)
     if len(answer.by_gpus) > 1:
         _show_plans(question, answer.by_gpus, "least cost by number of GPUs", electricity)
     console.note(f"cost in {question.cost_unit} per million tokens of answers; tables are steady states in closed form")
@@ -181,13 +194,13 @@ def _show_choice(choice: Choice, question: PlanQuestion) -> None:
     energy = "unknown" if service.energy_per_token_j is None else console.joules(service.energy_per_token_j.value)
     cost, tpot = choice.cost_per_million_tokens, service.tpot_s
     then = (
-        "none" if tpot is None else f"{console.seconds(tpot.p50.value)} ({console.between(tpot.p50, console.seconds)})"
+        "none" if tpot is None else f"{console.seconds(tpot.p50.value)} {console.between(tpot.p50, console.seconds)}"
     )
     console.show_fact(
         "simulated",
         f"first token {console.seconds(service.ttft_s.p50.value)}, per token {then}, "
         f"{service.throughput_tok_s.value:,.4g} tokens/s, {energy} per token, "
-        f"cost {cost.value:.4g} ({console.between(cost, _plain)})",
+        f"cost {cost.value:.4g} {console.between(cost, _plain)}",
     )
     if question.percentile != PERCENTILES[0]:
         after = "" if tpot is None else f", {console.seconds(question.value_of(tpot))} per token"
@@ -219,18 +232,39 @@ def _show_split(item: Split) -> None:
         ),
         soft_wrap=True,
     )
+    _show_steady(item, f"; a cache is sent in {console.seconds(item.transfer_s)}")
+    if item.service is not None:
+        _show_simulated(item.service)
+
+
+def _show_pipeline(item: MixedPipeline) -> None:
+    from rich.text import Text
+
+    plan = item.plan
+    console.out().print()
+    console.out().print(Text.assemble(("over two kinds of GPUs, least cost", "bold"), f": {item}"), soft_wrap=True)
+    _show_steady(plan)
+    _show_simulated(item.service)
+    console.show_fact("command", item.command, is_command=True)
+    for remark in item.notes:
+        console.show_fact("note", remark)
+
+
+def _show_steady(item: Candidate | Split, more: str = "") -> None:
     console.show_fact(
         "steady", f"first token {console.seconds(item.ttft_s)}, per token {console.seconds(item.tpot_s)}, "
         f"{item.throughput_tok_s:,.4g} tokens/s, {_plain(item.energy_per_token_j)} J per token, cost "
-        f"{item.cost_per_million_tokens:.4g}; a cache is sent in {console.seconds(item.transfer_s)}",
+        f"{item.cost_per_million_tokens:.4g}{more}",
     )  # fmt: skip
-    if item.service is not None:
-        ttft, tpot = item.service.ttft_s, item.service.tpot_s
-        console.show_fact(
-            "simulated", f"first token {console.seconds(ttft.p50.value)} ({console.between(ttft.p50, console.seconds)}), 99 % "
-            f"within {console.seconds(ttft.p99.value)}; per token {console.seconds(tpot.p50.value)} "
-            f"({console.between(tpot.p50, console.seconds)})",
-        )  # fmt: skip
+
+
+def _show_simulated(times: SimulatedTimes) -> None:
+    ttft, tpot = times.ttft_s, times.tpot_s
+    console.show_fact(
+        "simulated", f"first token {console.seconds(ttft.p50.value)} {console.between(ttft.p50, console.seconds)}, 99 % "
+        f"within {console.seconds(ttft.p99.value)}; per token {console.seconds(tpot.p50.value)} "
+        f"{console.between(tpot.p50, console.seconds)}",
+    )  # fmt: skip
 
 
 def engine_words(setting: Setting) -> str:

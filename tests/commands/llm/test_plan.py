@@ -38,6 +38,21 @@ def test_the_screen_has_the_command_and_the_front(capsys: pytest.CaptureFixture[
         assert word in shown
 
 
+def test_a_model_over_two_kinds_of_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    ask = ("llm", "plan", "meta-llama/Llama-3.1-70B", "--devices", "a100-80gb:1,l40s:2", "--input", "512", "--output", "64",
+           "--weights", "bf16", "--engines", "vllm")  # fmt: skip
+    assert main([*ask]) == 0
+    shown = capsys.readouterr().out
+    assert "over two kinds of GPUs, least cost: 1 × (tp 1, layers" in shown
+    assert "VLLM_PP_LAYER_PARTITION=" in shown
+    assert main([*ask, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["choices"] == []
+    assert answer["pipeline"]["devices"] == {"nvidia-a100-sxm-80gb": 1, "nvidia-l40s": 2}
+    assert main([word.replace(":1", "").replace(":2", "") for word in ask] + ["--gpus", "1"]) == 2
+    assert "nvidia-a100-sxm-80gb:1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "word"),
     [

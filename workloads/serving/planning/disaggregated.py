@@ -44,8 +44,8 @@ REQUESTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class SplitService:
-    """Times of requests of a split as simulated; intervals are those of its engine, wider as no such service was measured.
+class SimulatedTimes:
+    """Times of requests as simulated; intervals are those of the engine, wider as no such service was measured.
 
     Attributes:
         ttft_s: Time to the first token.
@@ -86,7 +86,7 @@ class Split:
     throughput_tok_s: float
     energy_per_token_j: float
     cost_per_million_tokens: float
-    service: SplitService | None = None
+    service: SimulatedTimes | None = None
 
     @property
     def gpus(self) -> int:
@@ -152,7 +152,7 @@ def best_split(service: ServingPredictor, question: PlanQuestion, replicas: Sequ
     return None
 
 
-def _simulated(question: PlanQuestion, device: Device, split: Split, machine: _Machine) -> SplitService:
+def _simulated(question: PlanQuestion, device: Device, split: Split, machine: _Machine) -> SimulatedTimes:
     outputs = round(question.output_tokens)
     inputs = round(question.input_tokens)
     rate = split.throughput_tok_s / outputs * machine.workers / split.prefill_workers
@@ -184,7 +184,7 @@ def _simulated(question: PlanQuestion, device: Device, split: Split, machine: _M
         half = ELSEWHERE * profile.half_width(target, device.architecture)
         return latency_of(values, lambda value: Interval(value, value * math.exp(-half), value * math.exp(half)))
 
-    return SplitService(latency(first_s - sent_s, "ttft"), latency((last_s - first_s) / (outputs - 1), "tpot"))
+    return SimulatedTimes(latency(first_s - sent_s, "ttft"), latency((last_s - first_s) / (outputs - 1), "tpot"))
 
 
 def _alike(tokens: int, count: int) -> npt.NDArray[np.int64]:
@@ -192,7 +192,7 @@ def _alike(tokens: int, count: int) -> npt.NDArray[np.int64]:
 
 
 def _splits(question: PlanQuestion, device: Device, replicas: Sequence[Replica]) -> Iterator[tuple[Split, _Machine]]:
-    machine = min(int(device.fact("fabric_devices") or MOST_DEVICES), question.gpus)
+    machine = min(int(device.fact("fabric_devices") or MOST_DEVICES), question.at_most(device.name))
     steps = round(question.output_tokens) - 1
     # One of each has to have room.
     small = [replica for replica in replicas if _size(replica) < machine]
@@ -257,7 +257,8 @@ def _split(question: PlanQuestion, first: _Prompts, second: _Answers, workers: i
         busiest = min(busiest, 2 * waits / (1 + 2 * waits))
     requests_s = min(busiest * workers / first.prompt_s, MOST_BUSY * count * second.requests_s)
     size = workers * _size(first.replica) + count * _size(second.replica)
-    machines = question.gpus // size
+    most = question.at_most(first.replica.setting.device)
+    machines = most // size
     if question.rate is not None:
         machines = math.ceil(question.rate / requests_s)
         requests_s = question.rate / machines
@@ -265,7 +266,7 @@ def _split(question: PlanQuestion, first: _Prompts, second: _Answers, workers: i
     ttft_s = first.prompt_s * (1 + busy / (2 * (1 - busy))) + between_s
     outputs = round(question.output_tokens)
     tpot_s = second.step_s + first.transfer_s / (outputs - 1)
-    if machines * size > question.gpus or not machines:
+    if machines * size > most or not machines:
         return None
     resting_w = workers * (1 - busy) * first.replica.idle_w
     resting_w += count * (1 - requests_s / (count * second.requests_s)) * second.replica.idle_w

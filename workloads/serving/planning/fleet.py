@@ -180,8 +180,9 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
     cost = np.array([question.price(kind.device) * kind.plan.devices for kind in kinds])
     counts, shares, best = _solve(question, kinds, capacity, power_w, rates, cost)
     alone = {
-        kind: cost[place] * math.ceil(float((rates / capacity[place]).sum()) - 1e-9)
-        for place, kind in enumerate(kinds) if capacity[place].all()
+        kind: cost[place] * _alone(rates / capacity[place])
+        for place, kind in enumerate(kinds)
+        if capacity[place].all() and _alone(rates / capacity[place]) * kind.plan.devices <= question.counts.get(kind.device, math.inf)
     }  # fmt: skip
     cheapest = min(alone, key=lambda kind: alone[kind], default=None)
     used = {kind: cost[place] * counts[place] for place, kind in enumerate(kinds) if counts[place]}
@@ -277,6 +278,11 @@ def _capacities(
     return capacity, power_w
 
 
+def _alone(busy: Floats) -> int:
+    """Replicas of a kind that serve all buckets, each of which keeps so many of them busy."""
+    return math.ceil(float(busy.sum()) - 1e-9)
+
+
 def _solve(
     question: PlanQuestion, kinds: Sequence[Setting], capacity: Floats, power_w: Floats, rates: Floats, cost: Floats
 ) -> tuple[Floats, Floats, bool]:
@@ -288,7 +294,7 @@ def _solve(
     size = n + n * m
     serve, load = np.zeros((m, size)), np.zeros((n, size))
     highest = np.ones(size)
-    highest[:n] = [question.gpus // kind.plan.devices for kind in kinds]
+    highest[:n] = [question.at_most(kind.device) // kind.plan.devices for kind in kinds]
     for kind in range(n):
         load[kind, kind] = -1.0
         for bucket in range(m):
@@ -302,6 +308,10 @@ def _solve(
     used = np.zeros(size)
     used[:n] = [kind.plan.devices for kind in kinds]
     rows.append(LinearConstraint(used, 0, question.gpus))
+    for device, count in question.counts.items():
+        of_device = np.zeros(size)
+        of_device[:n] = [kind.plan.devices if kind.device == device else 0 for kind in kinds]
+        rows.append(LinearConstraint(of_device, 0, count))
     if question.power_budget_w is not None:
         watts = np.zeros(size)
         watts[:n] = power_w
@@ -315,7 +325,7 @@ def _solve(
     if solution.x is None:
         needed = min(
             (
-                math.ceil(float((rates / row).sum())) * kind.plan.devices
+                _alone(rates / row) * kind.plan.devices
                 for row, kind in zip(capacity, kinds, strict=True) if row.all()
             ),
             default=None,

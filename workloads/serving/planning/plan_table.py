@@ -32,7 +32,7 @@ NUMBERS = (
     "acceptance", "host_experts", "requests", "samples", "accuracy", "power_limit_w", "clock_hz", "percentile",
 )  # fmt: skip
 """Columns that are numbers."""
-NEEDED = ("model", "devices", "gpus", "input_tokens", "output_tokens")
+NEEDED = ("model", "devices", "input_tokens", "output_tokens")
 """Columns that every table has; of the others each row may lack any."""
 _WHOLE = ("gpus", "speculate", "requests", "samples", "percentile")
 _PLAIN = (
@@ -118,6 +118,10 @@ def _answer(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | Non
         raise SpecError(f"an aim is one of {listed(AIMS)}, not {aim!r}", field="aim")
     answer = plan_service(service, question)
     chosen = next((choice for choice in answer.choices if choice.aim == aim), None)
+    if not answer.choices:
+        raise SpecError(
+            f"one kind of GPU has no plan; over two kinds there is {answer.pipeline}, as `kernelcast llm plan` says", field="devices"
+        )
     if chosen is None:
         has = listed(choice.aim for choice in answer.choices)
         raise SpecError(f"plans do not differ in {aim} under this load; choose {has}", field="aim")
@@ -131,14 +135,14 @@ def _question(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | N
     if values["rate"] is not None:
         values["rate"] *= samples
     words = {name: _words(row.get(name)) for name in ("devices", "engines", "weights")}
-    model, _, gpus, inputs, outputs = needed = [_value(row, name) for name in NEEDED]
+    model, _, inputs, outputs = needed = [_value(row, name) for name in NEEDED]
     if None in needed:
         name = NEEDED[needed.index(None)]
         raise SpecError(f"the row has no {name}", field=name)
     draft = row.get("draft")
     return plan_question(
         facts_of(model), words["devices"], service.predictor.devices, engines=words["engines"] or ENGINES,
-        weights=words["weights"], prices=prices, draft=facts_of(draft) if draft else None, gpus=gpus, input_tokens=inputs,
+        weights=words["weights"], prices=prices, draft=facts_of(draft) if draft else None, gpus=_value(row, "gpus"), input_tokens=inputs,
         output_tokens=outputs,
         # All but the first answer to a question find its prompt in the cache.
         cached=cached + (1 - cached) * (samples - 1) / samples, host_experts=_value(row, "host_experts") or 0.0,

@@ -10,13 +10,13 @@ from ....features.errors import SpecError
 from ....models.predict.prediction import Interval
 from ...units import counted
 from ..predict import ServingPrediction, ServingPredictor
-from ..request import Load
 from .choice import AIMS, COST, GPUS, LATENCY, Aim, aims_of, pareto_front, probability_less, ranked, spread
 from .command_line import command_line, command_notes
 from .disaggregated import Split, best_split
+from .mixed_pipeline import MixedPipeline, best_pipeline
 from .question import PlanQuestion
 from .space import Refusal, Refusals, Setting, settings
-from .sweep import Candidate, candidates, replicas_of, request_of, under_way
+from .sweep import Candidate, candidates, load_of, replicas_of, request_of
 
 TRIES = 200
 """Most plans simulated per aim that miss the limits. After them the best of all that were simulated and keep them is taken."""
@@ -62,6 +62,8 @@ class PlanAnswer:
         front: Plans that no other beats in cost, time per token and energy per token together, by cost.
         by_gpus: The plan of least cost at each number of devices.
         split: The cheapest split of prompts and answers over devices of their own, in closed form; None where there is none.
+        pipeline: The cheapest pipeline over two kinds of devices; None where there is none, or nothing says how many there are
+            of a kind.
     """
 
     question: PlanQuestion
@@ -72,6 +74,7 @@ class PlanAnswer:
     front: tuple[Candidate, ...]
     by_gpus: tuple[Candidate, ...]
     split: Split | None
+    pipeline: MixedPipeline | None = None
 
     def __repr__(self) -> str:
         name, gpus = self.question.facts.name, counted(self.question.gpus, "GPU")
@@ -80,6 +83,7 @@ class PlanAnswer:
 
     def __str__(self) -> str:
         best = [f"{AIMS[choice.aim].title}: {choice.service!r}" for choice in self.choices]
+        best += [] if self.pipeline is None else [f"least cost over two kinds: {self.pipeline}"]
         return "\n  ".join([repr(self), *best])
 
 
@@ -100,8 +104,12 @@ def plan_service(
     tell("plans")
     replicas = replicas_of(service, question, settings(question, service.predictor.devices, refusals), refusals)
     items = candidates(question, replicas, refusals)
+    tell("pipelines over two kinds")
+    pipeline = best_pipeline(service, question)
     if not items:
-        raise SpecError(_why_none(question, refusals), field=_field(refusals))
+        if pipeline is None:
+            raise SpecError(_why_none(question, refusals), field=_field(refusals))
+        return PlanAnswer(question, refusals.count, 0, refusals.kinds, (), (), (), None, pipeline)
     checks = _Checks(service, question)
     tell("limits")
     # What is best in one aim may, as simulated, be best in another: all are searched before one is chosen.
@@ -122,6 +130,7 @@ def plan_service(
         question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(items)),
         # Workers of prompts would read the experts for one prompt at a time.
         tuple(by_gpus.values()), None if question.host_experts else best_split(service, question, replicas),
+        pipeline,
     )  # fmt: skip
 
 
@@ -204,14 +213,6 @@ class _Checks:
         )
 
 
-def load_of(question: PlanQuestion, item: Candidate) -> Load:
-    """The load under which a plan is simulated: the one asked for, else as many requests under way as it is made for."""
-    if question.rate is not None:
-        return Load("open", question.rate, question.input_tokens, question.output_tokens, cached=question.cached)
-    size = float(under_way(question, item))
-    return Load("closed", size, question.input_tokens, question.output_tokens, cached=question.cached)
-
-
 def _choice(name: str, items: Sequence[Candidate], checks: _Checks) -> Choice | None:
     """The best plan for an aim, and the best of the other settings."""
     aim, question = AIMS[name], checks.question
@@ -268,7 +269,11 @@ def _why_none(question: PlanQuestion, refusals: Refusals) -> str:
         )
         return f"none of {refusals.count} plans for {question.facts.name} keeps what is asked. {parts}"
     parts = "; ".join(f"{kind}: {item.count} plans, nearest {item.nearest}" for kind, item in kinds.items())
-    return f"no plan for {question.facts.name} on up to {question.gpus} devices is possible. {parts}"
+    more = (
+        f". Say how many there are of each ({question.devices[0]}:{question.gpus}) to try pipelines over two kinds"
+        if len(question.devices) > 1 and not question.counts else ""
+    )  # fmt: skip
+    return f"no plan for {question.facts.name} on up to {question.gpus} devices is possible. {parts}{more}"
 
 
 def _field(refusals: Refusals) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class PlanQuestion:
         host_experts: Share of the routed experts that is in the host's memory, in every plan.
         setting: How every device is set; None: as it comes.
         percentile: Share of requests in percent, 50, 90 or 99, that keep the longest times.
+        counts: How many there are of a device, by catalogue name; of others there are `gpus`.
     """
 
     facts: ModelFacts
@@ -80,6 +81,7 @@ class PlanQuestion:
     host_experts: float = 0.0
     setting: PowerSetting | None = None
     percentile: int = PERCENTILES[0]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.facts.check_serves()
@@ -97,6 +99,11 @@ class PlanQuestion:
         gpus = self.gpus
         if isinstance(gpus, bool) or not isinstance(gpus, int) or not 1 <= gpus <= MAX_GPUS:
             raise SpecError(f"gpus must be a whole number between 1 and {MAX_GPUS}, got {gpus!r}", field="gpus")
+        for name, count in self.counts.items():
+            if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_GPUS:
+                raise SpecError(
+                    f"the number of {name} must be a whole number between 1 and {MAX_GPUS}, got {count!r}", field="devices"
+                )
         for name in ("input_tokens", "output_tokens"):
             _check_number(name, getattr(self, name), 1, MAX_TOKENS)
         if self.concurrency is not None and self.rate is not None:
@@ -129,6 +136,10 @@ class PlanQuestion:
                 f"prices lack {listed(missing)}; every device needs a price per hour, or none has one", field="prices"
             )
 
+    def at_most(self, device: str) -> int:
+        """Devices of a kind that a plan may use."""
+        return min(self.gpus, self.counts.get(device, self.gpus))
+
     def value_of(self, latency: Latency) -> float:
         """The value of a latency at the percentile, in seconds."""
         return float(getattr(latency, f"p{self.percentile}").value)
@@ -147,13 +158,13 @@ def plan_question(
     facts: ModelFacts, devices: Sequence[str], catalogue: Catalogue, *, engines: Sequence[str] = ENGINES,
     weights: Sequence[str] = (), prices: Path | str | Mapping[str, Any] | None = None, speculate: int | None = None,
     acceptance: float | None = None, draft: ModelFacts | None = None, power_limit_w: float | None = None,
-    clock_hz: float | None = None, **others: Any,
+    clock_hz: float | None = None, gpus: int | None = None, **others: Any,
 ) -> PlanQuestion:  # fmt: skip
     """A question in plain names and numbers, as commands and requests give it.
 
     Args:
         facts: the model.
-        devices: GPUs by name or alias.
+        devices: GPUs by name or alias, such as `h100-sxm`, or with how many there are of it: `h100-sxm:4`.
         catalogue: known devices.
         engines: engines by any of their names.
         weights: formats of the matrices.
@@ -163,31 +174,45 @@ def plan_question(
         draft: the model that guesses; None: guesses cost nothing.
         power_limit_w: power limit that every GPU is set to, in watts; None: its own.
         clock_hz: clock that its compute units are locked to, in hertz; None: as high as the limit allows.
+        gpus: devices that a plan uses in all; None: as many as there are, where every device says how many.
         **others: the other fields of `PlanQuestion`.
 
     Raises:
         SpecError: something is unknown, a value is none that is possible, or a device cannot be set so.
     """
-    names = devices_named(devices, catalogue)
+    names, counts = devices_counted(devices, catalogue)
+    if gpus is None:
+        if lacking := [name for name in names if name not in counts]:
+            raise SpecError(
+                f"gpus is needed, or how many there are of every device, such as {lacking[0]}:4", field="gpus"
+            )
+        gpus = sum(counts.values())
     return PlanQuestion(
-        facts, names, engines=tuple(dict.fromkeys(engine_named(name) for name in engines)),
+        facts, names, gpus, counts=counts, engines=tuple(dict.fromkeys(engine_named(name) for name in engines)),
         weights=tuple(weights), prices=None if prices is None else read_prices(prices, catalogue),
         speculation=speculation_of(speculate, acceptance, draft),
         setting=checked_setting(power_limit_w, clock_hz, *map(catalogue.get, names)), **others,
     )  # fmt: skip
 
 
-def devices_named(names: Sequence[str], catalogue: Catalogue) -> tuple[str, ...]:
-    """Catalogue names of GPUs, each once.
+def devices_counted(words: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], dict[str, int]]:
+    """Catalogue names of GPUs, each once, and of `name:4` how many there are.
 
     Raises:
-        SpecError: one is unknown, or no GPU.
+        SpecError: one is unknown or no GPU, a number is none, or a name has two.
     """
-    known = [catalogue.get(name) for name in names]
-    for device in known:
+    counts: dict[str, int | None] = {}
+    for word in words:
+        name, mark, count = str(word).partition(":")
+        device = catalogue.get(name)
         if device.kind != "gpu":
             raise SpecError(f"{device.name} is a {device.kind}; plans are made for GPUs", field="devices")
-    return tuple(dict.fromkeys(device.name for device in known))
+        if mark and not (count.isascii() and count.isdigit()):
+            raise SpecError(f"{word!r}: behind the colon is how many there are, such as {name}:4", field="devices")
+        number = int(count) if mark else None
+        if counts.setdefault(device.name, number) != number:
+            raise SpecError(f"{device.name} is given twice with different numbers; give one", field="devices")
+    return tuple(counts), {name: count for name, count in counts.items() if count is not None}
 
 
 def read_prices(source: Path | str | Mapping[str, Any], catalogue: Catalogue) -> dict[str, float]:

@@ -96,10 +96,10 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
     Raises:
         SpecError: a format is unknown.
     """
-    plans = list(_plans(question))
     for name in question.devices:
+        plans = list(_plans(question, name))
         device = catalogue.get(name)
-        formats = _formats(question, device)
+        formats = formats_to_try(question, device)
         kinds = []
         for engine in question.engines:
             try:
@@ -131,8 +131,8 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             except SpecError as error:
                 refusals.add("divide", str(error), plan.devices, each)
                 continue
-            if (unlinked := _links(device, plan)) is not None:
-                refusals.add("links", unlinked, plan.devices, each)
+            if (reason := unlinked(device, plan)) is not None:
+                refusals.add("links", reason, plan.devices, each)
                 continue
             share = question.host_experts
             yield from (Setting(name, plan, item, engine, None, share) for item, engine in kinds)
@@ -146,13 +146,13 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             yield from (Setting(name, plan, item, engine, guesses, share) for item, engine in kinds)
 
 
-def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:
+def _plans(question: PlanQuestion, device: str) -> Iterator[ParallelPlan]:
     """Splits of one replica over as many devices as there are, by powers of two and divisors of their number.
 
     Experts are split by the ranks, or shared out over them with attention split or in data parallel groups. Such groups of a
     model without experts are replicas.
     """
-    gpus = question.gpus
+    gpus = question.at_most(device)
     most = min(gpus, 2 * MOST_DEVICES)
     sizes = [size for size in range(1, most + 1) if size & (size - 1) == 0 or gpus % size == 0]
     for stages in (size for size in sizes if size <= MAX_STAGES):
@@ -167,7 +167,8 @@ def _plans(question: PlanQuestion) -> Iterator[ParallelPlan]:
                 yield ParallelPlan(dp=ranks, pp=stages, ep=ranks)
 
 
-def _formats(question: PlanQuestion, device: Device) -> list[Formats]:
+def formats_to_try(question: PlanQuestion, device: Device) -> list[Formats]:
+    """Formats that are compared on a device."""
     facts = question.facts
     names: list[str | None] = list(question.weights)
     if not names:
@@ -177,7 +178,7 @@ def _formats(question: PlanQuestion, device: Device) -> list[Formats]:
     return [formats_of(facts, dtype=question.dtype, weights=name, kv=question.kv_dtype) for name in names]
 
 
-def _links(device: Device, plan: ParallelPlan) -> str | None:
+def unlinked(device: Device, plan: ParallelPlan) -> str | None:
     """Why devices of a plan cannot reach each other; None where they can."""
     if plan.devices == 1:
         return None

@@ -118,6 +118,14 @@ def under_way(question: PlanQuestion, item: Candidate) -> int:
     return item.concurrency * item.replicas if question.concurrency is None else round(question.concurrency)
 
 
+def load_of(question: PlanQuestion, item: Candidate) -> Load:
+    """The load under which a plan is simulated: the one asked for, else as many requests under way as it is made for."""
+    if question.rate is not None:
+        return Load("open", question.rate, question.input_tokens, question.output_tokens, cached=question.cached)
+    size = float(under_way(question, item))
+    return Load("closed", size, question.input_tokens, question.output_tokens, cached=question.cached)
+
+
 def request_of(
     question: PlanQuestion, setting: Setting, load: Load, *, replicas: int = 1, chunk: int | None = None
 ) -> ServingRequest:
@@ -184,7 +192,7 @@ def _weights_share(question: PlanQuestion, setting: Setting, device: Device) -> 
 
 def _plans(question: PlanQuestion, replica: Replica, refusals: Refusals) -> Iterator[Candidate]:
     """Numbers of replicas and of sequences for one."""
-    most = question.gpus // replica.setting.plan.devices
+    most = question.at_most(replica.setting.device) // replica.setting.plan.devices
     if question.rate is not None:
         yield from _at_rate(question, replica, most, question.rate, refusals)
     elif question.concurrency is not None:

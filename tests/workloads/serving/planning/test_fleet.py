@@ -57,6 +57,18 @@ def test_a_fleet_serves_every_bucket_at_least_cost(service: ServingPredictor, as
     assert fleet.cost_per_million_tokens == pytest.approx(1e6 * fleet.cost_per_hour / 3600 / tokens_s)
 
 
+def test_a_fleet_takes_no_more_of_a_kind_than_there_are(service: ServingPredictor, ask: Any) -> None:
+    pytest.importorskip("scipy", reason="the integer program needs the extra calibrate")
+    prices = {"h100-sxm": 9.0, "l40s": 0.9}
+    free, few = (
+        plan_fleet(service, ask(devices=devices, gpus=16, rate=40.0, prices=prices), BUCKETS)
+        for devices in (("h100-sxm", "l40s"), ("h100-sxm", "l40s:2"))
+    )
+    assert sum(kind.gpus for kind in free.kinds if kind.setting.device == "nvidia-l40s") > 2
+    assert 0 < sum(kind.gpus for kind in few.kinds if kind.setting.device == "nvidia-l40s") <= 2
+    assert few.cost_per_hour > free.cost_per_hour
+
+
 def test_fleets_that_cannot_be_say_why(service: ServingPredictor, ask: Any) -> None:
     pytest.importorskip("scipy", reason="the integer program needs the extra calibrate")
     with pytest.raises(SpecError, match="rate") as refused:

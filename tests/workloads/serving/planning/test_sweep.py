@@ -6,9 +6,15 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from kernelcast.workloads.serving.planning.planner import load_of
 from kernelcast.workloads.serving.planning.space import Refusals, settings
-from kernelcast.workloads.serving.planning.sweep import Candidate, candidates, replicas_of, request_of, under_way
+from kernelcast.workloads.serving.planning.sweep import (
+    Candidate,
+    candidates,
+    load_of,
+    replicas_of,
+    request_of,
+    under_way,
+)
 from kernelcast.workloads.serving.predict import ServingPredictor
 
 
