@@ -254,7 +254,9 @@ class ServicePlans(msgspec.Struct, frozen=True):
     ]
     pipeline: Annotated[
         MixedPipeline | None,
-        Meta(description="The cheapest pipeline over two kinds; null where none keeps the limits, or no `devices` is `name:4`"),
+        Meta(
+            description="The cheapest pipeline over two kinds; null where none keeps the limits, or no `devices` is `name:4`"
+        ),
     ] = None
 
 

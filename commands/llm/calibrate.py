@@ -64,6 +64,11 @@ def calibrate(
         folds = [place % _FOLDS for place in range(len(rows))]
         errors = left_out_errors(start, table, seconds, folds)
         before = np.log(start.seconds(table) / seconds)
+        if (typical := float(np.exp(np.median(np.abs(errors))))) > MOST_OFF:
+            raise SpecError(
+                f"half of the {len(rows)} steps are off by more than {typical:.3g} times after the fit: {label} is in seconds, "
+                "of whole steps", field=label,
+            )  # fmt: skip
     fitted = replace(
         fitted, version=engines[-1][1] or start.version, source=f"{len(rows)} steps of {steps.name}",
         # Too few steps of a kind say nothing of its spread.
@@ -85,5 +90,7 @@ def calibrate(
     console.note(f"the profile of {counts['steps']} steps is in {out}, {counts['refused']} rows refused")
 
 
+MOST_OFF = 3.0
+"""Factor by which a usual step may be off after a fit: none of a measured engine is; wrong units are off by more."""
 _FOLDS = 20
 """Parts of the steps, each answered by a profile fitted to the others: with 20 steps, one each."""

@@ -112,14 +112,14 @@ def _show(question: PlanQuestion, answer: Fleet) -> None:
     for kind in answer.kinds:
         setting = kind.setting
         console.show_fact(
-            f"{kind.replicas} ×", f"{setting.plan.devices} × {setting.device} ({setting.plan}), {setting.formats.weights} "
-            f"weights, {plan.engine_words(setting)}",
+            f"{kind.replicas} ×", f"{setting.plan.devices} × {setting.device} ({setting.plan}), "
+            f"{setting.formats.weights_text}, {plan.engine_words(setting)}",
         )  # fmt: skip
     console.show_fact(
         "cost", f"{answer.cost_per_hour:.4g} per hour, {answer.cost_per_million_tokens:.4g} per million tokens, in "
         f"{question.cost_unit}"
     )  # fmt: skip
-    if answer.one_kind is not None:
+    if answer.one_kind is not None and len(answer.kinds) > 1:
         saved = 100 * (1 - answer.cost_per_hour / answer.one_kind)
         sure = "" if answer.probability is None else f"; mixing costs less with probability {answer.probability:.2f}"
         console.show_fact("one kind", f"{answer.one_kind:.4g} per hour, {saved:.0f} % saved by mixing{sure}")

@@ -31,14 +31,17 @@ ModelName = Annotated[
 DeviceNames = Annotated[
     list[str],
     typer.Option(
-        "--device", "--devices", metavar="NAMES",
+        "--device",
+        "--devices",
+        metavar="NAMES",
         help="GPUs to choose among, separated by commas, or given again; h100-sxm:4 are at most four.",
-    ),  # fmt: skip
+    ),
 ]
 Gpus = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="GPUs in all, at most so many where a load is given; default: all, where --devices say how many."
+        metavar="N",
+        help="GPUs in all, at most so many where a load is given; default: all, where --devices say how many.",
     ),
 ]
 MostTtft = Annotated[
@@ -133,11 +136,12 @@ def plan(
     from ...workloads.serving.predict import ServingPredictor
 
     chosen = names.counted_names(console.words(",".join(devices)), known)
+    priced = console.read_prices([*(price or ()), *(prices or ())], devices_counted(chosen, known)[0], known)
     question = plan_question(
         facts_of(what), chosen, known, gpus=gpus,
         input_tokens=input_tokens, output_tokens=output_tokens,
         concurrency=concurrency, rate=rate, ttft_s=ttft, tpot_s=tpot,
-        prices=console.read_prices([*(price or ()), *(prices or ())], devices_counted(chosen, known)[0], known) or None, engines=console.words(engines),
+        prices=priced or None, engines=console.words(engines),
         weights=console.words(weights), dtype=dtype, kv_dtype=kv_dtype, power_budget_w=power_budget, cached=cached,
         speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
         host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz, percentile=percentile,
@@ -193,9 +197,7 @@ def _show_choice(choice: Choice, question: PlanQuestion) -> None:
     screen.print(Text.assemble((AIMS[choice.aim].title, "bold"), f": {_title(choice.plan)}"), soft_wrap=True)
     energy = "unknown" if service.energy_per_token_j is None else console.joules(service.energy_per_token_j.value)
     cost, tpot = choice.cost_per_million_tokens, service.tpot_s
-    then = (
-        "none" if tpot is None else f"{console.seconds(tpot.p50.value)} {console.between(tpot.p50, console.seconds)}"
-    )
+    then = "none" if tpot is None else f"{console.seconds(tpot.p50.value)} {console.between(tpot.p50, console.seconds)}"
     console.show_fact(
         "simulated",
         f"first token {console.seconds(service.ttft_s.p50.value)}, per token {then}, "
@@ -228,7 +230,7 @@ def _show_split(item: Split) -> None:
     console.out().print(
         Text.assemble(
             ("prompts and answers apart, least cost", "bold"),
-            f": {item.gpus} × {setting.device}, {', '.join(parts)}, {setting.formats.weights} weights, {setting.engine}",
+            f": {item.gpus} × {setting.device}, {', '.join(parts)}, {setting.formats.weights_text}, {setting.engine}",
         ),
         soft_wrap=True,
     )
@@ -275,7 +277,7 @@ def engine_words(setting: Setting) -> str:
 def _title(item: Candidate) -> str:
     setting = item.setting
     return (
-        f"{item.gpus} × {setting.device} as {item.replicas} of ({setting.plan}), {setting.formats.weights} weights, "
+        f"{item.gpus} × {setting.device} as {item.replicas} of ({setting.plan}), {setting.formats.weights_text}, "
         f"{engine_words(setting)}, {item.concurrency} requests each, steps of {item.chunk}"
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ...features.errors import SpecError
+from ...features.errors import SpecError, listed
 from .. import console
 
 
@@ -36,7 +36,7 @@ def plan_table(
 
     from ...datasets.rows.table_columns import read_table
     from ...models.predict.predictor import load_predictor
-    from ...workloads.serving.planning.plan_table import ADDED_TEXTS, NEEDED, NUMBERS, TEXTS, plan_rows
+    from ...workloads.serving.planning.plan_table import ADDED_TEXTS, NEEDED, NUMBERS, OPTIONS, TEXTS, plan_rows
     from ...workloads.serving.predict import ServingPredictor
     from ..predict.predict_table import check_table, write_table
 
@@ -47,9 +47,17 @@ def plan_table(
     known = console.read_catalogue(device_file)
     of_devices = console.read_prices(price, known.names(), known) if price else None
     questions = read_table(table, frozenset(TEXTS))
+    column_names = questions.column_names
+    renamed = [OPTIONS.get(name, name) for name in column_names]
+    if twice := next((name for name in renamed if renamed.count(name) > 1), None):
+        raise SpecError(f"{table} has the column {twice} twice, once by the option's name; give one", field=twice)
+    questions = questions.rename_columns(renamed)
     if missing := [name for name in NEEDED if name not in questions.column_names]:
         raise SpecError(f"{table} has no column {missing[0]}; every row needs {', '.join(NEEDED)}", field=missing[0])
-    rows = questions.select([name for name in questions.column_names if name in (*TEXTS, *NUMBERS)]).to_pylist()
+    read = [name for name in questions.column_names if name in (*TEXTS, *NUMBERS)]
+    rows = questions.select(read).to_pylist()
+    if others := [name for name in column_names if name not in (*TEXTS, *NUMBERS, *OPTIONS)]:
+        console.note(f"columns that are not read: {listed(others)}")
     service = ServingPredictor(load_predictor(console.model_dir(model), known))
     with console.progress_bar() as progress:
         columns = plan_rows(
@@ -62,7 +70,8 @@ def plan_table(
         number = pa.float64() if name.startswith(("pred_", "probability")) else pa.int64()
         kind = pa.string() if name in ADDED_TEXTS else pa.bool_() if name == "best" else number
         questions = questions.append_column(name, pa.array(column, kind))
-    write_table(questions, out)
+    back = dict(zip(renamed, column_names, strict=True))
+    write_table(questions.rename_columns([back.get(name, name) for name in questions.column_names]), out)
     console.note_refused(columns["refused"])
     refused = sum(reason is not None for reason in columns["refused"])
     console.note(f"{len(rows) - refused} rows planned, {refused} refused, written to {out}")

@@ -222,7 +222,16 @@ def _trace(path: Path, cached: float) -> Load:
     if missing := [name for name, column in zip(_TRACE, columns, strict=True) if column not in table.column_names]:
         raise SpecError(f"{path} has no column {', '.join(missing)}; needed are {', '.join(_TRACE)}", field="trace")
     arrival_s, inputs, outputs = (table[column].to_pylist() for column in columns)
-    return Load.of_trace(arrival_s, inputs, outputs, cached)
+    times, prompts, answers = ([_typed(value) for value in column] for column in (arrival_s, inputs, outputs))
+    return Load.of_trace(times, prompts, answers, cached)
+
+
+def _typed(value: Any) -> Any:
+    """A number that stands as text in a column where one row has a word; all else as it is."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _predict_table(path: Path, out: Path, model: Path, known: Catalogue) -> dict[str, Any]:
@@ -266,7 +275,7 @@ def _show(answer: ServingPrediction, known: Catalogue, price: float | None) -> N
     replicas = f", {request.replicas} replicas" if request.replicas > 1 else ""
     console.show_fact("plan", f"{request.plan}{replicas}; {request.engine} {request.engine_version or ''}".rstrip())
     formats = request.formats
-    console.show_fact("formats", f"{formats.dtype}, weights {formats.weights}, cache {formats.kv}")
+    console.show_fact("formats", f"{formats.dtype}, {formats.weights_text}, {formats.kv} cache")
     heads = ("mean", "interval", "p50", "p90", "p99")
     table = console.new_table("latency", *heads, numbers=heads)
     for name, latency in _latencies(answer):

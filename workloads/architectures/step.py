@@ -204,6 +204,11 @@ class Formats:
         return cls(dtype, weights, experts, kv)
 
     @property
+    def weights_text(self) -> str:
+        """Formats of weights in words; those of experts where they differ."""
+        return f"{self.weights} weights" + (f", {self.experts} experts" if self.experts != self.weights else "")
+
+    @property
     def itemsize_b(self) -> float:
         """Bytes of one activation."""
         return itemsize_b(self.dtype)

@@ -20,8 +20,8 @@ from ..units import joules, plain, seconds, with_ends
 from .batching.simulation import Scheduling, weighted_quantiles
 from .batching.step_table import StepTable
 from .engine.service_profile import ServiceProfile, service_profile
-from .host_experts import host_notes, link_share
-from .replicas import Served, Share, serve, share_notes, shares_of
+from .host_experts import link_share
+from .replicas import FULL_CACHE, Served, Share, serve, service_notes, shares_of
 from .request import ServingRequest, scheduler_of
 from .service_steps import check_engine, check_formats, no_room, steps_of
 from .speculation import UNMEASURED, SpeculationResult, SpeculativeSteps, Times, speculation_result
@@ -31,13 +31,8 @@ SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
 _SERVED = ("closed", "open")
 """Loads that come through a server; batches are given to the engine itself."""
-FULL_CACHE = 3.0
-"""Half-widths of the time to the first token grow so much where sequences are preempted: of six public closed loops whose cache
-is full three are inside without it and all with it. Times per token (5 of 6) and throughputs (18 of 19) are as they are."""
 SIGMAS_OF_90 = 1.645
 """Standard deviations within which 90 % of a normal distribution are."""
-OVERLOADED = 1.05
-"""Requests that come so many times as fast as they are answered are an overload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +145,14 @@ class ServingPredictor:
         )  # fmt: skip
         if key not in self._times:
             predictor = self.predictor.under(request.setting, SUSTAINED) if request.setting else self.predictor
-            self._times[key] = steps_of(predictor, request, self._kernels)
+            # Tables of steps end beyond the longest sequence, which the request has checked.
+            endless = replace(request, facts=replace(request.facts, max_length=None))
+            self._times[key] = steps_of(predictor, endless, self._kernels)
         return self._times[key]
 
     def table(
         self, request: ServingRequest, profile: ServiceProfile, *, batch: int, length: int, prompt: int, chunk: int,
-        contexts: Sequence[int] = (),
+        contexts: Sequence[int] = (), least_chunk: int | None = None,
     ) -> StepTable:  # fmt: skip
         """A table of the steps of a question's service; sizes are those of `StepTable`.
 
@@ -168,7 +165,7 @@ class ServingPredictor:
         return StepTable(
             times, batch=batch, length=length, prompt=prompt, chunk=chunk, contexts=contexts, guesses=guesses,
             drafting=drafting, overhead=profile.overhead_of(request.plan.stage_ranks),
-            waiting_w=waiting_w * request.plan.devices,
+            waiting_w=waiting_w * request.plan.devices, least_chunk=least_chunk,
         )  # fmt: skip
 
     def predict(self, request: ServingRequest) -> ServingPrediction:
@@ -338,7 +335,8 @@ def _answer(
         idle_w = times.resting_w * request.plan.devices
         busy_s = served.total(run.busy_s for run in runs)
         total_j = served.total(run.energy_j for run in runs) + idle_w * max(0.0, duration_s - busy_s)
-        power = spread(min(total_j / duration_s / request.plan.devices, plan.limit_w), "power")
+        total_j = min(total_j, plan.limit_w * request.plan.devices * duration_s)
+        power = spread(total_j / duration_s / request.plan.devices, "power")
         power = replace(power, upper=min(power.upper, plan.limit_w))
         per_token, per_request = (spread(total_j / count, "energy") for count in (output_sum, requests))
     parts = times.parts(usual[:1])
@@ -357,34 +355,5 @@ def _answer(
         parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=sum(run.steps for run in runs),
         preemptions=served.most_preempted.preemptions,
         speculation=speculation_result(request.speculation, arrivals, times, batch, context),
-        notes=_notes(request, served, fitting, longest, plan.memory.host_b),
+        notes=service_notes(request, served, fitting, longest, plan.memory.host_b),
     )  # fmt: skip
-
-
-def _notes(
-    request: ServingRequest, served: Served, fitting: int | None, longest: float, host_b: float
-) -> tuple[str, ...]:
-    load, replicas = request.load, request.replicas
-    notes = share_notes(load, replicas)
-    of_replica = " of a replica" if replicas > 1 else ""
-    under_way = max(share.arrivals.concurrency for share in served.shares)
-    if fitting is not None and fitting < under_way and load.kind in ("closed", "static"):
-        notes.append(
-            f"the cache{of_replica} holds {fitting} sequences of {longest:.0f} tokens: the others wait for room"
-        )
-    if request.speculation is not None:
-        notes += request.speculation.notes
-    if request.host_experts:
-        notes += host_notes(request.host_experts, host_b)
-    if load.kind == "open" and (ratio := max(run.overload for run in served.runs)) > OVERLOADED:
-        notes.append(
-            f"requests come {ratio:.2g} times as fast as they are answered, and wait ever longer; a rate below "
-            f"{load.size / ratio:.2g} a second keeps up"
-        )
-    if (preemptions := (fullest := served.most_preempted).preemptions) > 0:
-        notes.append(
-            f"the cache was full {preemptions} times in {len(fullest.outputs)} requests of a replica: the sequence "
-            "admitted last was dropped and computed again; fewer sequences (max_sequences), more devices or a smaller kv_dtype "
-            f"keep room; the interval of the time to the first token is {FULL_CACHE:g} times as wide"
-        )
-    return tuple(notes)

@@ -56,19 +56,15 @@ class Engine:
 
 
 ENGINES: Mapping[str, Engine] = {
-    "vllm": Engine(
-        8192, 1024, True, True, 0.0, 0.9, 1.0, True,
-        "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU",
-    ),
+    "vllm": Engine(8192, 1024, True, True, 0.0, 0.9, 1.0, True,
+                   "vLLM V1, gpu_memory_utilization 0.9, usage_context api_server on a data-centre GPU"),
     "vllm-v0": Engine(16384, 256, False, False, 0.0, 0.9, 1.0, False, "vLLM before 0.8: prompts first, none in chunks"),
     "sglang": Engine(
         8192, 1024, False, True, 0.1, 0.9, 1.0, True,
         "SGLang server arguments: chunked_prefill_size, no mixed chunks; new_token_ratio once it has decayed, 0.7 of 0.14",
     ),
-    "trtllm": Engine(
-        8192, 2048, True, False, 1.0, 0.98, 0.9, True,
-        "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT",
-    ),
+    "trtllm": Engine(8192, 2048, True, False, 1.0, 0.98, 0.9, True,
+                     "TensorRT-LLM: max_num_tokens, free_gpu_memory_fraction 0.9, GUARANTEED_NO_EVICT"),
     "pytorch": Engine(1 << 20, 4096, False, False, 1.0, 0.98, 1.0, False, "a static batch: one step for all prompts"),
 }  # fmt: skip
 """By scheduler; `scheduler_of` says which an engine has."""
@@ -279,7 +275,10 @@ class ServingRequest:
                 raise SpecError(f"{title} must be at least 1, got {value!r}", field=title)
         load, longest = self.load, self.load.longest
         if load.kind == "open" and load.size < MIN_RATE:
-            raise SpecError(f"rate must be at least {MIN_RATE:g} requests per second, got {load.size!r}", field="rate")
+            name = "rate" if load.trace is None else "trace"
+            raise SpecError(
+                f"{name} must have at least {MIN_RATE:g} requests per second, got {load.size!r}", field=name
+            )
         if (most := self.facts.max_length) is not None and longest > most:
             drawn = f", the longest that spread {load.spread:g} draws," if load.spread else ""
             less = "shorten the prompts or the answers" + (", or give a smaller spread" if load.spread else "")
@@ -317,10 +316,11 @@ def replicas_of(plan: ParallelPlan, gpus: int | None) -> int:
     if gpus is None:
         return 1
     if gpus < 1 or gpus % plan.devices:
+        fewer = gpus // plan.devices * plan.devices
+        near = f"{fewer} or {fewer + plan.devices}" if fewer > 0 else str(plan.devices)
         raise SpecError(
-            f"gpus {gpus} is no multiple of the {plan.devices} that the plan takes ({plan}); use {plan.devices} or "
-            f"{plan.devices * max(1, -(-gpus // plan.devices))}", field="gpus",
-        )  # fmt: skip
+            f"gpus {gpus} is no multiple of the {plan.devices} that the plan takes ({plan}); use {near}", field="gpus"
+        )
     return gpus // plan.devices
 
 

@@ -26,6 +26,9 @@ from .request import VENDORS, ServingRequest, scheduler_name
 from .speculation import SpeculativeSteps, Times, draft_formats, draft_plan
 from .steps import KernelEstimates, StepTimes
 
+CACHES: Mapping[str, tuple[str, ...]] = {"vllm": ("fp8",), "sglang": ("fp8",), "trtllm": ("fp8", "int8")}
+"""Formats of a cache beside that of activations, by engine (`--kv-cache-dtype` of vLLM and SGLang; int8 is of TensorRT-LLM's
+compiled engines, before 1.0)."""
 IDLE_SHARE = 0.176
 """Power of a GPU that has nothing to run, as a share of its limit, where it is not measured: 123 of 700 W, kernelcast's own
 measurement of an H200 (`features/devices/nvidia-h200-sxm-141gb.yaml`)."""
@@ -239,6 +242,12 @@ def check_formats(engine: str, formats: Formats, device: Device) -> None:
         raise SpecError(
             f"{device.title} computes no bf16, which {engine} needs units for; use dtype fp16", field="dtype"
         )
+    caches = CACHES.get(engine, (formats.kv,))
+    if formats.kv not in (formats.dtype, *caches):
+        raise SpecError(
+            f"{engine} keeps no {formats.kv} cache beside {formats.dtype} activations; use {listed((formats.dtype, *caches))}",
+            field="kv_dtype",
+        )  # fmt: skip
     for weights in (formats.weights, formats.experts):
         if not _has_weights(engine, weights, device):
             near = [name for name in _ROOMY if _has_weights(engine, name, device) and multiplies(device, "bf16")]

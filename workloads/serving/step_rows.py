@@ -9,6 +9,7 @@ read, labels in particular.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -209,6 +210,8 @@ def plan_of(setting: Mapping[str, Any]) -> ParallelPlan:
         SpecError: the numbers are none of a plan, or `num_gpus` is not what the plan takes.
     """
     sizes = {name: _whole(setting, name) for name in ("tp", "pp", "ep", "dp", "num_gpus")}
+    if zero := next((name for name, size in sizes.items() if size == 0), None):
+        raise SpecError(f"{zero} must be at least 1, got 0; leave it empty where it is not known", field=zero)
     pp, dp, devices = sizes["pp"] or 1, sizes["dp"] or 1, sizes["num_gpus"]
     tp = sizes["tp"] or max(1, (devices or 1) // (pp * dp))
     plan = ParallelPlan(tp=tp, pp=pp, ep=sizes["ep"] or 1, dp=dp)
@@ -248,7 +251,7 @@ def _whole(setting: Mapping[str, Any], name: str) -> int | None:
     value = setting[name]
     if value is None or value != value:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 or not 0 <= value < math.inf:
         raise SpecError(f"{name} must be a whole number, got {value!r}", field=name)
     return int(value)
 
@@ -275,6 +278,11 @@ def _step(row: Mapping[str, Any]) -> Step:
         groups.append(Sequences(prompts, max(2, -(-new_tokens // prompts)), cached // prompts))
     if decoding:
         groups.append(Sequences(decoding, 1, max(1, positions // decoding - 1)))
+    if positions < decoding:
+        raise SpecError(
+            f"decode_kv_tokens {positions} are fewer than the {decoding} decode_requests, each of which has at least its new "
+            "token", field="decode_kv_tokens",
+        )  # fmt: skip
     if not groups:
         raise SpecError(
             "the step has no sequences: prefill_requests and decode_requests are empty", field="decode_requests"

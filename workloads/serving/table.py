@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...features.errors import SpecError
+from ...features.errors import SpecError, listed
 from ...models.predict.power_law import read_setting
 from ...models.predict.prediction import Interval
 from ..architectures.config.catalogue import FACTS, model_facts, row_facts
@@ -101,11 +101,31 @@ PIPELINES = ("parallelism: Pipeline Parallelism", "parallelism: PP")
 """What the table's `note` says of rows whose devices are stages."""
 
 WEIGHTS: Mapping[str, str] = {
-    "fp4": "nvfp4", "nvfp4": "nvfp4", "fp8": "fp8", "fp8_block": "fp8_block", "int4": "int4", "int4_wo": "int4", "int8": "int8",
-    "int8_sq": "int8", "int8_wo": "int8",
+    "fp4": "nvfp4", "nvfp4": "nvfp4", "fp8": "fp8", "fp8_block": "fp8_block",
+    **dict.fromkeys(("int8", "int8_sq", "int8_wo", "w8a8"), "int8"),
+    **dict.fromkeys(("int4", "int4_wo", "int4_awq", "w4a16", "awq", "gptq"), "int4"),
 }  # fmt: skip
-"""Formats of weights by the names of tables; names that are not here are those of activations."""
-DTYPES: Mapping[str, str] = {"fp16": "fp16", "float16": "fp16", "bf16": "bf16", "bfloat16": "bf16"}
+"""Formats of weights by the names of tables."""
+DTYPES: Mapping[str, str] = {
+    "fp16": "fp16",
+    "float16": "fp16",
+    "half": "fp16",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp32": "fp32",
+    "float32": "fp32",
+}
+"""Formats of activations, which weights then have, too."""
+SHIPPED_FORMATS = ("", "auto", "full_prec", "mxfp4")
+"""Names that leave a model the format that it ships in."""
+CACHES: Mapping[str, str | None] = {
+    **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2"), "fp8"),
+    "int8": "int8",
+    **dict.fromkeys(("auto", *DTYPES)),
+}
+"""Formats of the cache by the names of tables; None: that of activations."""
+MODES = ("agg", "disagg")
+"""What `mode` says: the same devices compute prompts and answers, or others do."""
 
 
 def predict_rows(
@@ -157,12 +177,12 @@ def request_of(row: Row) -> ServingRequest:
         SpecError: it has no model, no load or no number where one belongs.
     """
     facts = row_facts(row)
-    engine = engine_named(row.get("engine") or "vllm")
+    engine = engine_named(_text(row, "engine") or "vllm")
     client = _client(row)
-    version = row.get("engine_version") or (client.version if engine == "vllm" else "") or None
+    version = _text(row, "engine_version") or (client.version if engine == "vllm" else "") or None
     if version is not None and not has_number(version):
         version = None
-    if row.get("engine") == "vllm (splitwise profiling)":
+    if _text(row, "engine") == "vllm (splitwise profiling)":
         version = "0.2"
     device = row.get("device")
     if not isinstance(device, str):
@@ -191,16 +211,24 @@ def _speculation(row: Row) -> Speculation | None:
     if not tokens and not name:
         return None
     draft = model_facts(name) if isinstance(name, str) and name else None
-    return speculation_of(_whole(row, "spec_tokens", 0) if tokens else None, _number(row, "spec_acceptance"), draft)
+    return speculation_of(_whole(row, "spec_tokens", 0, 0) if tokens else None, _number(row, "spec_acceptance"), draft)
 
 
 def row_formats(row: Row, facts: ModelFacts) -> Formats:
-    """Number formats of a row; what it does not say is the model's own."""
-    words = [word.strip().lower() for word in str(row.get("weight_dtype") or row.get("precision") or "").split("|")]
-    dtype = DTYPES.get(words[0])
-    weights = WEIGHTS.get(words[0])
-    kv_word = str(row.get("kv_dtype") or "").lower()
-    kv = {"fp8": "fp8", "int8": "int8"}.get(kv_word)
+    """Number formats of a row; what it does not say is the model's own.
+
+    Raises:
+        SpecError: a name is no format.
+    """
+    column = "weight_dtype" if _text(row, "weight_dtype") else "precision"
+    word = _text(row, column).split("|")[0].strip().lower()
+    if word not in (*WEIGHTS, *DTYPES, *SHIPPED_FORMATS):
+        known = listed(dict.fromkeys((*WEIGHTS, *DTYPES)))
+        raise SpecError(f"{column} {word[:40]!r} is no format that is known; give one of {known}", field=column)
+    kv_word = _text(row, "kv_dtype").lower()
+    if kv_word and kv_word not in CACHES:
+        raise SpecError(f"kv_dtype {kv_word[:40]!r} is none; give one of {listed(CACHES)}", field="kv_dtype")
+    dtype, weights, kv = DTYPES.get(word), WEIGHTS.get(word), CACHES.get(kv_word)
     # Checkpoints that NVIDIA quantises say that the cache is fp8 (`kv_cache_quant_algo` in their hf_quant_config.json).
     if not kv_word and weights in ("nvfp4", "fp8"):
         kv = "fp8"
@@ -210,34 +238,70 @@ def row_formats(row: Row, facts: ModelFacts) -> Formats:
     if weights is not None:
         return formats_of(facts, dtype=dtype, weights=weights, kv=kv)
     if dtype is not None:
-        return Formats.of(dtype, weights=dtype if words[0] in DTYPES and facts.weights is None else facts.weights,
-                          experts=facts.experts, kv=kv)  # fmt: skip
+        return Formats.of(
+            dtype, weights=dtype if facts.weights is None else facts.weights, experts=facts.experts, kv=kv
+        )
     return formats_of(facts, kv=kv)
 
 
-def _whole(row: Row, name: str, default: int) -> int:
+def _text(row: Row, name: str) -> str:
+    """A text, empty where the row has none; a number, such as a version, as it is written."""
     value = row.get(name)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or value != value:
+        return ""
+    if isinstance(value, list | dict):
+        raise SpecError(f"{name} holds a list; a row has one value", field=name)
+    return str(value).strip()
+
+
+def _number(row: Row, name: str) -> float | None:
+    """A number, None where the row has none: empty or NaN.
+
+    Raises:
+        SpecError: it is no finite number.
+    """
+    value = row.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.inf
+    if isinstance(value, bool) or math.isinf(number):
+        raise SpecError(f"{name} must be a number, got {str(value)[:40]!r}", field=name)
+    return None if math.isnan(number) else number
+
+
+def _whole(row: Row, name: str, default: int, least: int = 1) -> int:
+    value = _number(row, name)
+    if value is None:
         return default
-    if value != int(value) or value < 0:
-        raise SpecError(f"{name} must be a whole number, got {value!r}", field=name)
-    return max(int(value), 1)
+    if value != int(value) or value < least:
+        raise SpecError(f"{name} must be a whole number of at least {least}, got {row.get(name)!r}", field=name)
+    return int(value)
 
 
 def _plan(row: Row) -> tuple[ParallelPlan, int]:
     """The plan of one replica, and how many replicas the devices of a row make."""
-    if row.get("mode") == "disagg":
+    mode = _text(row, "mode")
+    if mode not in ("", *MODES):
+        raise SpecError(f"mode is {listed(MODES)}, not {mode[:40]!r}", field="mode")
+    if mode == "disagg":
         return _decoding_plan(row)
-    gpus = _whole(row, "num_gpus", 0) if row.get("num_gpus") is not None else None
+    gpus = None if _number(row, "num_gpus") is None else _whole(row, "num_gpus", 1)
     pp, dp = _whole(row, "pp", 1), _whole(row, "dp", 1)
     rest = max((gpus or 1) // (pp * dp), 1)
-    if row.get("tp") is None and row.get("note") in PIPELINES and pp == 1:
+    if _number(row, "tp") is None and _text(row, "note") in PIPELINES and pp == 1:
         pp, rest = rest, 1
     tp = _whole(row, "tp", rest)
     if tp * dp * pp > (gpus or tp * dp * pp) and tp % dp == 0:
         tp //= dp
     plan = ParallelPlan(tp=tp, pp=pp, dp=dp, ep=_whole(row, "ep", 1))
-    return plan, max((gpus or plan.devices) // plan.devices, 1)
+    if gpus and gpus % plan.devices:
+        fewer = gpus // plan.devices * plan.devices
+        near = f"{fewer} or {fewer + plan.devices}" if fewer else str(plan.devices)
+        raise SpecError(f"{plan} takes {plan.devices} devices, and num_gpus is {gpus}; give {near}", field="num_gpus")
+    return plan, (gpus or plan.devices) // plan.devices
 
 
 NODE = 8
@@ -250,41 +314,43 @@ def _decoding_plan(row: Row) -> tuple[ParallelPlan, int]:
     Experts are shared out over the devices of a node, as these services do; nodes are stages.
     """
     ranks = max(_whole(row, name, 1) for name in ("decode_tp", "decode_ep", "decode_dp"))
-    if row.get("decode_tp") is None and row.get("num_gpus") is not None:
+    if _number(row, "decode_tp") is None and _number(row, "num_gpus") is not None:
         ranks = _whole(row, "num_gpus", 1)
     tp, pp = min(ranks, NODE), max(1, ranks // NODE)
-    ep = tp if row.get("experts") and _whole(row, "decode_ep", 1) > 1 else 1
+    ep = tp if _number(row, "experts") and _whole(row, "decode_ep", 1) > 1 else 1
     return ParallelPlan(tp=tp, pp=pp, ep=ep), _whole(row, "decode_workers", 1)
 
 
 def _client(row: Row) -> Client:
-    return CLIENTS.get(row.get("task") or "", Client())
-
-
-def _number(row: Row, name: str) -> float | None:
-    value = row.get(name)
-    return None if value is None or (isinstance(value, float) and math.isnan(value)) else float(value)
+    return CLIENTS.get(_text(row, "task"), Client())
 
 
 def _load(row: Row) -> tuple[Load, int | None]:
     """The load of a row, and the most sequences that its server is set to run."""
-    inputs = _number(row, "isl") or USUAL_INPUT
-    outputs = _number(row, "osl") or (1 if _number(row, "isl") else USUAL_OUTPUT)
-    outputs = max(outputs, 1)
+    inputs, outputs = _number(row, "isl"), _number(row, "osl")
+    for name, tokens in (("isl", inputs), ("osl", outputs)):
+        if tokens is not None and tokens < 1:
+            raise SpecError(f"{name} must be at least 1 token, got {tokens:g}", field=name)
+    if outputs is None:
+        outputs = USUAL_OUTPUT if inputs is None else 1
+    inputs = USUAL_INPUT if inputs is None else inputs
     requests = None if _number(row, "num_requests") is None else _whole(row, "num_requests", 1)
     client = _client(row)
     mean = (1 + client.shortest) / 2
     spread = (1 - client.shortest) / (1 + client.shortest)
     rate, concurrency, batch = (_number(row, name) for name in ("request_rate", "concurrency", "batch"))
+    if concurrency is not None and rate is not None:
+        raise SpecError("a load is a concurrency or a request_rate, not both", field="request_rate")
+    # Beside a concurrency the batch is what a server may run at most, or a mean that was measured.
     if concurrency is not None:
         return Load(
             "closed", concurrency, inputs * mean, outputs * mean, client.rounds, requests, spread, client.cached
         ), None
     if rate is not None:
         return Load("open", rate, inputs, outputs, requests=requests, cached=client.cached), None
-    kind = LOADS.get(row.get("load") or (STATIC if batch else ""))
+    kind = LOADS.get(_text(row, "load") or (STATIC if batch else ""))
     if kind == QUEUED:
-        sequences = None if batch is None else int(batch)
+        sequences = None if batch is None else _whole(row, "batch", 1)
         requests = requests or (None if sequences is None else min(max(4 * sequences, 64), 4000))
         return Load("queued", 1, inputs, outputs, requests=requests, spread=spread), sequences
     if kind == STATIC and batch is not None:

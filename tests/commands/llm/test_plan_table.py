@@ -38,6 +38,26 @@ def test_rows_come_back_with_their_plans(run: Any, tmp_path: Path) -> None:
     assert "nobody/nothing" in other["refused"]
 
 
+def test_columns_may_have_the_names_of_options(run: Any, tmp_path: Path) -> None:
+    table, out = tmp_path / "jobs.parquet", tmp_path / "planned.parquet"
+    row = {name: value for name, value in ROW.items() if name not in ("requests", "input_tokens")}
+    row |= {"input": 512, "samples": 1}
+    pq.write_table(
+        pa.Table.from_pylist([row | {"tpot": 0.1}, row | {"tpot": 1e-5}, row | {"tpot": 0.1, "samples": 0}]), table
+    )
+    done = run("llm", "plan-table", "--table", table, "--out", out)
+    assert done.code == 0
+    assert "not read: name" in done.err.replace("\n", " ")
+    after = pq.read_table(out)
+    assert after.column_names[: len(row) + 1] == [*row, "tpot"]
+    kept, missed, none = after.to_pylist()
+    assert kept["pred_tpot_s"] <= 0.1
+    assert "tpot" in missed["refused"]
+    assert "samples" in none["refused"]
+    pq.write_table(pa.Table.from_pylist([row | {"tpot": 0.1, "tpot_s": 0.2}]), table)
+    assert run("llm", "plan-table", "--table", table, "--out", out).code == 2
+
+
 def test_a_table_without_a_column_is_refused(run: Any, tmp_path: Path) -> None:
     table = tmp_path / "jobs.parquet"
     pq.write_table(pa.Table.from_pylist([{"model": "meta-llama/Llama-3.1-8B"}]), table)

@@ -44,6 +44,48 @@ def test_the_screen_names_what_was_asked(capsys: pytest.CaptureFixture[str]) -> 
         assert word in shown
 
 
+@pytest.mark.parametrize(("model", "lengths"), [("openai-community/gpt2", (600, 100)), ("facebook/opt-6.7b", (1100, 500)),
+                                                ("openai/whisper-large-v3", (128, 16))])  # fmt: skip
+def test_learned_positions_are_used_to_their_end(
+    model: str, lengths: tuple[int, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask = ("llm", "predict", model, "--device", "h100-sxm", "--concurrency", "4", "--json")
+    assert main([*ask, "--input", str(lengths[0]), "--output", str(lengths[1])]) == 0
+    assert json.loads(capsys.readouterr().out)["tpot_s"]["p50"]["value"] > 0
+    assert main([*ask, "--input", "4000", "--output", "100"]) == 2
+    assert "longer than the" in capsys.readouterr().err
+
+
+def test_energy_is_no_more_than_the_limit_times_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    ask = (
+        "llm",
+        "predict",
+        "mistralai/Mamba-Codestral-7B-v0.1",
+        "--device",
+        "h200",
+        "--input",
+        "2048",
+        "--output",
+        "256",
+    )
+    assert main([*ask, "--concurrency", "64", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    energy_j = answer["energy_per_token_j"]["value"]
+    assert energy_j * answer["throughput_tok_s"]["value"] == pytest.approx(answer["power_w"]["value"], rel=1e-3)
+
+
+def test_notes_say_what_is_simplified(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ASK, "--concurrency", "8", "--pp", "2", "--json"]) == 0
+    assert {"equally long", "one after another"} <= {
+        words
+        for note in json.loads(capsys.readouterr().out)["notes"]
+        for words in ("equally long", "one after another")
+        if words in note
+    }
+    assert main([*ASK, "--concurrency", "8", "--spread", "0.2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
 def test_answers_of_one_token_have_no_time_per_token(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*ASK[:-1], "1", "--concurrency", "2"]) == 0
     lines = {line.strip().partition("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
@@ -74,12 +116,18 @@ def test_a_full_cache_preempts_and_says_so(capsys: pytest.CaptureFixture[str]) -
 def test_a_trace_is_answered_by_its_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str], names: str) -> None:
     trace, wrong = tmp_path / "trace.csv", tmp_path / "wrong.csv"
     trace.write_text(f"arrival_s,{names}\n" + "\n".join(f"{0.5 * i},{256 + 64 * (i % 4)},{32}" for i in range(40)))
-    wrong.write_text("arrival_s,input\n0,1\n1,1\n")
     ask = ("llm", "predict", "meta-llama/Llama-3.1-8B", "--device", "h100-sxm")
     assert main([*ask, "--trace", str(trace), "--gpus", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     # Two requests of 32 tokens a second.
     assert answer["throughput_tok_s"]["value"] == pytest.approx(2 * 32, rel=0.06)
+    wrong.write_text(f"arrival_s,{names}\n0,100,8\n1,abc,8\n2,100,8\n")
+    assert main([*ask, "--trace", str(wrong)]) == 2
+    assert "request 2 of the trace: input" in capsys.readouterr().err
+    wrong.write_text(f"arrival_s,{names}\n0,100,8\n1e12,100,8\n")
+    assert main([*ask, "--trace", str(wrong)]) == 2
+    assert "trace must have at least" in capsys.readouterr().err
+    wrong.write_text("arrival_s,input\n0,1\n1,1\n")
     assert main([*ask, "--trace", str(wrong)]) == 2
     assert "no column output" in capsys.readouterr().err
     assert main([*ask, "--trace", str(trace), "--rate", "2"]) == 2
@@ -101,7 +149,8 @@ def test_a_file_without_a_price_of_the_device_is_refused(tmp_path: Path, capsys:
         ((), "concurrency"), (("--concurrency", "8", "--rate", "1"), "one of"), (("--batch", "0"), "batch"),
         (("--batch", "1", "--tp", "3"), "does not divide"), (("--batch", "1", "--gpus", "3", "--tp", "2"), "no multiple"),
         (("--batch", "1", "--engine", "tgi"), "no engine"), (("--batch", "1", "--price", "-1"), "price"),
-        (("--batch", "1", "--max-sequences", "0"), "sequences"),
+        (("--batch", "1", "--max-sequences", "0"), "sequences"), (("--batch", "1", "--gpus", "0"), "use 1"),
+        (("--batch", "1", "--kv-dtype", "int8"), "use bf16, fp8"), (("--batch", "1", "--kv-dtype", "fp32"), "no fp32 cache"),
         (("--rate", "2", "--rounds", "1"), "rounds cannot go with rate"),
         (("--batch", "8", "--requests", "9"), "requests cannot go with batch"),
         (("--concurrency", "8", "--requests", "9", "--rounds", "3"), "rounds cannot go with requests"),

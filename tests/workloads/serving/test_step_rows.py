@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ def table(*rows: dict[str, Any]) -> dict[str, list[Any]]:
         ({"decode_kv_tokens": None}, "decode_kv_tokens is empty"),
         ({"decode_requests": None}, "without decode_requests"),
         ({"decode_requests": "many"}, "whole number"),
-        ({"decode_requests": 10**12}, "whole number between"),
+        ({"decode_requests": 10**12, "decode_kv_tokens": 10**13}, "whole number between"),
+        ({"decode_kv_tokens": 3}, "decode_kv_tokens 3 are fewer"),
+        ({"prefill_tokens": math.inf}, "whole number"),
+        ({"tp": math.inf}, "whole number"),
+        ({"tp": 0}, "tp must be at least 1"),
         ({"device": "rtx-2080", "precision": "float16", "tp": 4, "num_gpus": 4}, "linked"),
         ({"device": "rtx-2080", "precision": "bfloat16"}, "computes no bf16"),
         ({"device": "mi300x", "engine": "trtllm"}, "does not run on devices of amd"),

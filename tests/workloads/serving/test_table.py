@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,31 @@ def test_formats_of_rows() -> None:
     assert row_formats(ROW | {"precision": "fp16"}, dense).dtype == "fp16"
 
 
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"isl": "abc"}, "isl"), ({"isl": [1]}, "isl"), ({"isl": 0.0}, "isl"), ({"osl": 0.0}, "osl"), ({"tp": math.inf}, "tp"),
+        ({"num_requests": math.inf}, "num_requests"), ({"num_requests": 0.0}, "num_requests"),
+        ({"spec_tokens": math.inf, "spec_acceptance": 0.5}, "spec_tokens"), ({"precision": "banana"}, "precision"),
+        ({"weight_dtype": "fp6"}, "weight_dtype"), ({"kv_dtype": "banana"}, "kv_dtype"), ({"mode": "banana"}, "mode"),
+        ({"num_gpus": 1, "tp": 4}, "num_gpus"), ({"num_gpus": 6, "tp": 4}, "num_gpus"), ({"num_gpus": 0}, "num_gpus"),
+        ({"request_rate": 0.5}, "request_rate"), ({"engine": [1]}, "engine"),
+        ({"concurrency": None, "batch": math.inf, "load": "offline (infinite rate)"}, "batch"),
+        ({"model": "a/b", "layers": math.inf, "hidden": 64, "heads": 8}, "layers"),
+    ],
+)  # fmt: skip
+def test_what_a_row_cannot_mean_is_refused(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        request_of(ROW | change)
+    assert refused.value.field == field
+
+
+def test_numbers_and_versions_may_be_texts() -> None:
+    assert request_of(ROW | {"isl": "1024", "engine_version": 0.17}).load == request_of(ROW).load
+    assert request_of(ROW | {"weight_dtype": "w4a16"}).formats.weights == "int4"
+    assert request_of(ROW | {"kv_dtype": "fp8_e4m3"}).formats.kv == "fp8"
+
+
 def test_rows_are_answered_in_order_and_refusals_give_reasons() -> None:
     service = ServingPredictor(load_predictor(default_model_dir()))
     rows = [ROW, ROW | {"engine": "sambaflow"}, ROW | {"concurrency": 16.0}, ROW | {"device": "unknown"}]
@@ -122,8 +148,9 @@ def test_nearly_every_public_row_is_a_question() -> None:
 
 
 def test_groups_of_data_parallel_attention_may_have_no_sequence() -> None:
-    row = ROW | {"model": "deepseek-ai/DeepSeek-V3", "device": "nvidia-b200-sxm-180gb", "engine": "trtllm", "engine_version": "1.2",
-                 "num_gpus": 8, "tp": 1, "dp": 8, "ep": 8, "precision": "nvfp4", "concurrency": 12.0}  # fmt: skip
+    row = ROW | {"model": "deepseek-ai/DeepSeek-V3", "device": "nvidia-b200-sxm-180gb", "engine": "trtllm",
+                 "engine_version": "1.2", "num_gpus": 8, "tp": 1, "dp": 8, "ep": 8, "precision": "nvfp4",
+                 "concurrency": 12.0}  # fmt: skip
     columns = predict_rows([row], ServingPredictor(load_predictor(default_model_dir())))
     assert columns["refused"] == [""]
     assert columns["pred_tpot_s"][0] > 0

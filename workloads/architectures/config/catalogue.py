@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -144,7 +145,7 @@ def _size(row: Mapping[str, Any], column: str) -> int | None:
     value = row.get(column)
     if value is None or value != value or value == 0:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 or not 0 <= value < math.inf:
         raise SpecError(f"{column} must be a whole number, got {value!r}", field=column)
     return int(value)
 

@@ -100,6 +100,7 @@ class StepTable:
     def __init__(
         self, steps: Steps, *, batch: int, length: int, prompt: int, chunk: int, overhead: Overhead = NO_OVERHEAD,
         waiting_w: float = 0.0, contexts: Sequence[int] = (), guesses: int = 0, drafting: Steps | None = None,
+        least_chunk: int | None = None,
     ) -> None:  # fmt: skip
         """Fill the tables.
 
@@ -114,12 +115,14 @@ class StepTable:
             contexts: positions of decode steps between which is read; empty: a grid up to `length`.
             guesses: tokens guessed for each decoding sequence, which `steps` verify in decode steps.
             drafting: what the draft takes of decode steps; None: nothing.
+            least_chunk: tokens of the shortest chunks that are read, behind which a prompt may have the rest; None: `chunk`.
         """
+        least = least_chunk or chunk
         batches = sorted({*_grid(1, 1, 2, batch, below=True), batch})
         contexts = list(contexts) or _grid(1, 128, 4, length)
         tokens = _grid(1, 2, 2, min(chunk, batch * prompt) + batch * (guesses + 1))
         prompts = _grid(_SHORT, 2 * _SHORT, 2, min(prompt, chunk))
-        cached = _grid(0, 1024, 4, prompt - chunk) if prompt > chunk else [0]
+        cached = _grid(0, 1024, 4, prompt - least) if prompt > least else [0]
         decode = [Step.decode(b, c) for b in batches for c in contexts]
         linear = [Step.prefill(-(-n // _SHORT), min(n, _SHORT)) for n in tokens]
         single = [Step.prefill(1, n, c) for n in prompts for c in cached]

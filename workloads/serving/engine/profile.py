@@ -11,9 +11,10 @@ chunk of one, or prompts and decoding mixed) takes
     t = prompt_s + max(prompt_factor·(GPU + (expert_factor - 1)·experts), host)
     host = Σ over layers of the time in which the host launches one
 
-where GPU is the sum of all kernels and collectives: experts of many tokens are known less well than products. Up to `captured_tokens` tokens, pieces of the layers are graphs too, and
-the host launches one by one only what is not captured: linear attention and state spaces. Above, it launches every layer. So it
-does for a decode step of more sequences than the largest graph has; those of smaller ones are padded to the next graph's.
+where GPU is the sum of all kernels and collectives: experts of many tokens are known less well than products. Up to
+`captured_tokens` tokens, pieces of the layers are graphs too, and the host launches one by one only what is not captured:
+linear attention and state spaces. Above, it launches every layer. So it does for a decode step of more sequences than the
+largest graph has; those of smaller ones are padded to the next graph's.
 """
 
 from __future__ import annotations
@@ -173,7 +174,9 @@ class EngineProfile:
         collectives, small = (np.where(self.captured(steps), share, 1.0) for share in shares)
         factor = np.where(steps.prompt, self.prompt_factor, self.decode_factor)
         experts_s = np.where(steps.prompt, self.expert_factor - 1, 0.0) * steps.experts_s
-        return np.asarray(factor * (steps.main_s + experts_s + collectives * steps.collectives_s + small * steps.small_s))
+        return np.asarray(
+            factor * (steps.main_s + experts_s + collectives * steps.collectives_s + small * steps.small_s)
+        )
 
     def host_s(self, steps: StepColumns) -> Floats:
         """Time in which the host launches the layers of steps, shape `(n,)`; 0 for graphs."""

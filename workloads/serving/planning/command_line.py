@@ -6,7 +6,9 @@ import json
 import math
 import shlex
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from ...architectures.facts import ModelFacts
 from ...architectures.memory import memory
 from ...architectures.step import WEIGHT_ONLY_B, Step
 from ..host_experts import PARAMETERS
@@ -21,7 +23,10 @@ ONLINE = ("fp8",)
 
 
 def command_line(question: PlanQuestion, chosen: Candidate) -> str:
-    """The command that starts one replica: vLLM 0.11 (0.18 with experts on the host), SGLang 0.5, TensorRT-LLM 1.2 or later."""
+    """The command that starts one replica: vLLM 0.11 (0.18 with experts on the host), SGLang 0.5, TensorRT-LLM 1.0 or later.
+
+    Requests of twice the mean length are taken, as far as the model is made for them.
+    """
     return shlex.join(_COMMANDS[chosen.setting.engine](question, chosen))
 
 
@@ -43,8 +48,12 @@ def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
             "vLLM takes experts to the host as the checkpoint names and stores them: give one whose experts are quantised, and "
             "check the size in its log (Total CPU offloaded parameters)"
         )
+    if not _is_shipped(facts):
+        notes.append(f"{_checkpoint(facts)} needs the weights and the tokenizer, too")
+    if setting.engine == "vllm" and setting.speculation is not None and setting.speculation.draft is not None:
+        notes.append("vLLM 0.11 guesses by n-grams, EAGLE and MTP alone: take a newer release for a draft model")
     if setting.engine == "trtllm":
-        options = ["enable_attention_dp: true"] if setting.plan.dp > 1 else []
+        options = _trtllm_options(chosen)
         if (guesses := setting.speculation) is not None:
             by = "NGram" if guesses.draft is None else "Draft_Target"
             draft = "" if guesses.draft is None else f", speculative_model: {guesses.draft.name}"
@@ -54,12 +63,35 @@ def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
 
 
 def _length(question: PlanQuestion) -> int:
-    return math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
+    """Tokens of the longest request that is taken: the lengths of a question are means."""
+    mean = math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
+    return min(2 * mean, question.facts.max_length or 2 * mean)
+
+
+def _is_shipped(facts: ModelFacts) -> bool:
+    """Whether a model's name is that of a public checkpoint."""
+    return Path(facts.source).suffix not in (".json", ".yaml", ".yml")
+
+
+def _checkpoint(facts: ModelFacts) -> str:
+    """What an engine takes for a model: its name, or the folder of its configuration."""
+    return facts.name if _is_shipped(facts) else str(Path(facts.source).parent)
+
+
+def _trtllm_options(chosen: Candidate) -> list[str]:
+    """Lines of the file of options, which has what the command line lacks."""
+    setting, options = chosen.setting, []
+    if setting.plan.dp > 1:
+        options.append("enable_attention_dp: true")
+    if setting.formats.kv != setting.formats.dtype:
+        share = f"free_gpu_memory_fraction: {ENGINES['trtllm'].of_free:g}"
+        options.append(f"kv_cache_config: {{dtype: {setting.formats.kv}, {share}}}")
+    return options
 
 
 def _vllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
     plan, formats = chosen.setting.plan, chosen.setting.formats
-    words = ["vllm", "serve", question.facts.name, "--tensor-parallel-size", str(plan.tp)]
+    words = ["vllm", "serve", _checkpoint(question.facts), "--tensor-parallel-size", str(plan.tp)]
     if plan.pp > 1:
         words += ["--pipeline-parallel-size", str(plan.pp)]
     if plan.dp > 1:
@@ -92,7 +124,7 @@ def _sglang(question: PlanQuestion, chosen: Candidate) -> list[str]:
         "-m",
         "sglang.launch_server",
         "--model-path",
-        question.facts.name,
+        _checkpoint(question.facts),
         "--tp-size",
         str(plan.stage_ranks),
     ]
@@ -125,16 +157,14 @@ def _sglang(question: PlanQuestion, chosen: Candidate) -> list[str]:
 
 
 def _trtllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
-    plan, formats, engine = chosen.setting.plan, chosen.setting.formats, ENGINES["trtllm"]
-    words = ["trtllm-serve", question.facts.name, "--backend", "pytorch", "--tp_size", str(plan.stage_ranks)]
+    plan, engine = chosen.setting.plan, ENGINES["trtllm"]
+    words = ["trtllm-serve", _checkpoint(question.facts), "--backend", "pytorch", "--tp_size", str(plan.stage_ranks)]
     if plan.pp > 1:
         words += ["--pp_size", str(plan.pp)]
     if plan.ep > 1:
         words += ["--ep_size", str(plan.ep)]
-    if plan.dp > 1 or chosen.setting.speculation is not None:
+    if _trtllm_options(chosen) or chosen.setting.speculation is not None:
         words += ["--extra_llm_api_options", "options.yaml"]
-    if formats.kv != formats.dtype:
-        words += ["--kv_cache_dtype", formats.kv]
     return [
         *words, "--max_seq_len", str(_length(question)), "--max_batch_size", str(_sequences(chosen)),
         "--max_num_tokens", str(max(chosen.chunk, math.ceil(question.input_tokens))),

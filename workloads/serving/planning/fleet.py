@@ -168,6 +168,12 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
     """
     if question.rate is None:
         raise SpecError("a fleet for a distribution of sizes needs the rate of requests", field="rate")
+    most = max(bucket.input_tokens + bucket.output_tokens for bucket in buckets)
+    if question.facts.max_length is not None and most > question.facts.max_length:
+        raise SpecError(
+            f"sizes: {most:.0f} tokens are longer than the {question.facts.max_length} that {question.facts.name} is made for; "
+            "leave such requests out", field="sizes",
+        )  # fmt: skip
     kinds = _kinds(service, question, buckets)
     capacity, power_w = _capacities(service, question, kinds, buckets)
     for place, bucket in enumerate(buckets):
@@ -182,7 +188,8 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
     alone = {
         kind: cost[place] * _alone(rates / capacity[place])
         for place, kind in enumerate(kinds)
-        if capacity[place].all() and _alone(rates / capacity[place]) * kind.plan.devices <= question.counts.get(kind.device, math.inf)
+        if capacity[place].all()
+        and _alone(rates / capacity[place]) * kind.plan.devices <= question.counts.get(kind.device, math.inf)
     }  # fmt: skip
     cheapest = min(alone, key=lambda kind: alone[kind], default=None)
     used = {kind: cost[place] * counts[place] for place, kind in enumerate(kinds) if counts[place]}

@@ -39,7 +39,7 @@ from .command_line import command_line
 from .disaggregated import SimulatedTimes
 from .question import PlanQuestion
 from .space import MAX_STAGES, Refusals, Setting, formats_to_try, unlinked
-from .sweep import MAX_BATCH, Candidate, Replica, candidates, load_of, request_of
+from .sweep import MAX_BATCH, SMALL_CHUNKS, Candidate, Replica, candidates, load_of, request_of
 
 ENGINE = "vllm"
 """The engine whose stages take layers as they are given."""
@@ -87,7 +87,7 @@ class MixedPipeline:
     def __str__(self) -> str:
         stages = ", ".join(f"{stage.layers} on {stage.device}" for stage in self.stages)
         tp = self.plan.setting.plan.tp
-        return f"{self.plan.replicas} × (tp {tp}, layers {stages}), {self.plan.setting.formats.weights} weights, {ENGINE}"
+        return f"{self.plan.replicas} × (tp {tp}, layers {stages}), {self.plan.setting.formats.weights_text}, {ENGINE}"
 
     @property
     def devices(self) -> dict[str, int]:
@@ -110,9 +110,9 @@ class _MixedSteps:
         token_b: Bytes of a token that are sent.
     """
 
-    times: tuple[Times, Times]
-    shares: tuple[float, float]
-    waiting_w: tuple[float, float]
+    times: tuple[Times, ...]
+    shares: tuple[float, ...]
+    waiting_w: tuple[float, ...]
     all_waiting_w: float
     sends: int
     token_b: float
@@ -141,7 +141,7 @@ class _Kind:
     ranks: int
 
     def rooms(self, question: PlanQuestion, formats: Formats) -> list[float]:
-        """Sequences of full length that the fullest stage has room for, by how many layers it has; 0 where weights do not fit."""
+        """Sequences of full length that the fullest stage has room for, by its layers; 0 where weights do not fit."""
         facts, plan, engine = question.facts, ParallelPlan(tp=self.ranks), scheduler_of(ENGINE, None)
         # A stage of one layer has the larger end of the model, too; what half of the layers take more is theirs.
         one_b, half_b = (facts.weights_of(replace(plan, pp=count)).size_b(formats) for count in (facts.layers, 2))
@@ -165,7 +165,9 @@ def best_pipeline(service: ServingPredictor, question: PlanQuestion) -> MixedPip
 
     None where none does, or there are no `pairs`.
     """
-    plans = [item for pair in pairs(service.predictor.devices, question) for item in _pipelines(service, question, *pair)]
+    plans = [
+        item for pair in pairs(service.predictor.devices, question) for item in _pipelines(service, question, *pair)
+    ]
     plans.sort(key=lambda item: item[0].cost_per_million_tokens)
     for plan, replica, kinds, layers in plans[:SIMULATED]:
         times = _simulated(question, plan, replica, kinds)
@@ -185,7 +187,12 @@ def pairs(every: Catalogue, question: PlanQuestion) -> Iterator[tuple[tuple[_Kin
     None where nothing says how many there are of a kind: then one kind will do. Nor where the question guesses tokens or keeps
     experts on the host, which is not modelled, or does not ask for the engine.
     """
-    if not question.counts or ENGINE not in question.engines or question.speculation is not None or question.host_experts:
+    if (
+        not question.counts
+        or ENGINE not in question.engines
+        or question.speculation is not None
+        or question.host_experts
+    ):
         return
     for names in combinations(question.devices, 2):
         first, second = (every.get(name) for name in names)
@@ -246,8 +253,10 @@ def _pipelines(
         replica = _replica(service, question, kinds, formats, layers, rooms[layers])
         if replica is None:
             continue
-        for item in candidates(_priced(question, kinds), [replica], Refusals()):
-            yield item, replica, kinds, (layers, count - layers)
+        for chunk in (replica.chunk, *SMALL_CHUNKS):
+            of_chunk = replace(replica, chunk=chunk, how=replace(replica.how, chunk=chunk))
+            for item in candidates(_priced(question, kinds), [of_chunk], Refusals()):
+                yield item, of_chunk, kinds, (layers, count - layers)
 
 
 def _priced(question: PlanQuestion, kinds: tuple[_Kind, _Kind]) -> PlanQuestion:
@@ -297,8 +306,7 @@ def _replica(
             # Tables of powers of two share their steps.
             mixed, batch=1 << (most - 1).bit_length(), length=longest, prompt=math.ceil(question.input_tokens), chunk=how.chunk,
             contexts=(1, max(2, math.ceil(question.input_tokens + question.output_tokens / 2))),
-            overhead=profile.overhead_of(plan.stage_ranks),
-            waiting_w=all_waiting_w,
+            overhead=profile.overhead_of(plan.stage_ranks), waiting_w=all_waiting_w, least_chunk=min(SMALL_CHUNKS),
         )  # fmt: skip
     except SpecError:
         return None
@@ -307,9 +315,7 @@ def _replica(
     return Replica(Setting(first.device.name, plan, formats, ENGINE), how.chunk, most, idle_w, all_w, table, how)
 
 
-def _simulated(
-    question: PlanQuestion, plan: Candidate, replica: Replica, kinds: tuple[_Kind, _Kind]
-) -> SimulatedTimes:
+def _simulated(question: PlanQuestion, plan: Candidate, replica: Replica, kinds: tuple[_Kind, _Kind]) -> SimulatedTimes:
     load = load_of(question, plan)
     served = serve(replica.table, shares_of(load, plan.replicas, replica.how, None), replica.how, load, plan.replicas)
     profile = service_profile(ENGINE, None, kinds[0].device.vendor)

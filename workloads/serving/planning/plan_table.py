@@ -32,6 +32,10 @@ NUMBERS = (
     "acceptance", "host_experts", "requests", "samples", "accuracy", "power_limit_w", "clock_hz", "percentile",
 )  # fmt: skip
 """Columns that are numbers."""
+OPTIONS: Mapping[str, str] = {
+    "input": "input_tokens", "output": "output_tokens", "ttft": "ttft_s", "tpot": "tpot_s", "power_budget": "power_budget_w",
+}  # fmt: skip
+"""Columns by the names of the options of `llm plan`."""
 NEEDED = ("model", "devices", "input_tokens", "output_tokens")
 """Columns that every table has; of the others each row may lack any."""
 _WHOLE = ("gpus", "speculate", "requests", "samples", "percentile")
@@ -105,7 +109,8 @@ def _footprints(columns: Mapping[str, Sequence[Any]], electricity: Electricity) 
 
 
 def _answer(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | None) -> dict[str, Any]:
-    requests, samples = _value(row, "requests"), _value(row, "samples") or 1
+    requests, samples = _value(row, "requests"), _value(row, "samples")
+    samples = 1 if samples is None else samples
     if not 1 <= samples <= MAX_SAMPLES:
         raise SpecError(f"samples must be between 1 and {MAX_SAMPLES:,}, got {samples:g}", field="samples")
     if requests is not None and requests < 1:
@@ -120,7 +125,8 @@ def _answer(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | Non
     chosen = next((choice for choice in answer.choices if choice.aim == aim), None)
     if not answer.choices:
         raise SpecError(
-            f"one kind of GPU has no plan; over two kinds there is {answer.pipeline}, as `kernelcast llm plan` says", field="devices"
+            f"one kind of GPU has no plan; over two kinds there is {answer.pipeline}, as `kernelcast llm plan` says",
+            field="devices",
         )
     if chosen is None:
         has = listed(choice.aim for choice in answer.choices)
@@ -130,7 +136,7 @@ def _answer(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | Non
 
 def _question(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | None, samples: float) -> PlanQuestion:
     values = {name: _value(row, name) for name in _PLAIN}
-    percentile = _value(row, "percentile") or PERCENTILES[0]
+    percentile = _value(row, "percentile")
     cached = _value(row, "cached") or 0.0
     if values["rate"] is not None:
         values["rate"] *= samples
@@ -142,11 +148,11 @@ def _question(row: Row, service: ServingPredictor, prices: Mapping[str, Any] | N
     draft = row.get("draft")
     return plan_question(
         facts_of(model), words["devices"], service.predictor.devices, engines=words["engines"] or ENGINES,
-        weights=words["weights"], prices=prices, draft=facts_of(draft) if draft else None, gpus=_value(row, "gpus"), input_tokens=inputs,
-        output_tokens=outputs,
+        weights=words["weights"], prices=prices, draft=facts_of(draft) if draft else None, gpus=_value(row, "gpus"),
+        input_tokens=inputs, output_tokens=outputs,
         # All but the first answer to a question find its prompt in the cache.
         cached=cached + (1 - cached) * (samples - 1) / samples, host_experts=_value(row, "host_experts") or 0.0,
-        percentile=percentile, **values,
+        percentile=PERCENTILES[0] if percentile is None else percentile, **values,
     )  # fmt: skip
 
 

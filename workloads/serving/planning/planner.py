@@ -16,7 +16,7 @@ from .disaggregated import Split, best_split
 from .mixed_pipeline import MixedPipeline, best_pipeline
 from .question import PlanQuestion
 from .space import Refusal, Refusals, Setting, settings
-from .sweep import Candidate, candidates, load_of, replicas_of, request_of
+from .sweep import Candidate, candidates, keeps_exactly, load_of, replicas_of, request_of
 
 TRIES = 200
 """Most plans simulated per aim that miss the limits. After them the best of all that were simulated and keep them is taken."""
@@ -122,12 +122,13 @@ def plan_service(
             choices.append(choice)
     if not choices:
         raise SpecError(checks.why_none(), field=checks.field())
+    shown = [item for item in items if keeps_exactly(question, item)] or items
     by_gpus = {
-        gpus: ranked([item for item in items if item.gpus == gpus], AIMS[COST])[0]
-        for gpus in sorted({item.gpus for item in items})
+        gpus: ranked([item for item in shown if item.gpus == gpus], AIMS[COST])[0]
+        for gpus in sorted({item.gpus for item in shown})
     }
     return PlanAnswer(
-        question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(items)),
+        question, len(items) + refusals.count, len(items), refusals.kinds, tuple(choices), tuple(pareto_front(shown)),
         # Workers of prompts would read the experts for one prompt at a time.
         tuple(by_gpus.values()), None if question.host_experts else best_split(service, question, replicas),
         pipeline,
@@ -205,11 +206,13 @@ class _Checks:
         item, over = self._nearest()
         service = as_simulated(self.question, item, self.service(item))
         value, limit = LIMITED[over.index(max(over))]
-        at = "" if value == "power_w" else f" for {self.question.percentile} % of requests"
+        is_power = value == "power_w"
+        at = "" if is_power else f" for {self.question.percentile} % of requests"
+        way = _LESS_POWER if is_power else "ask for a longer limit or more devices"
         return (
             f"{len(self._known)} plans for {self.question.facts.name} that keep the limits in a steady state miss them when "
             f"simulated. Nearest {item.replicas} × ({item.setting}), {item.concurrency} requests under way each: {value} "
-            f"{getattr(service, value):.4g}, of {getattr(self.question, limit):g}{at}; ask for a longer limit or more devices"
+            f"{getattr(service, value):.4g}, of {getattr(self.question, limit):g}{at}; {way}"
         )
 
 
@@ -256,6 +259,7 @@ def as_simulated(question: PlanQuestion, item: Candidate, service: ServingPredic
     )  # fmt: skip
 
 
+_LESS_POWER = "for less power ask for a power limit of each GPU (power_limit_w, --power-limit-w) or for fewer requests"
 LIMITS: Mapping[str, str] = {"ttft": "ttft_s", "tpot": "tpot_s", "power": "power_budget_w", "load": "rate"}
 """Kinds of refusals of plans that run, but not as asked, with the field of the question."""
 
@@ -267,7 +271,8 @@ def _why_none(question: PlanQuestion, refusals: Refusals) -> str:
         parts = "; ".join(
             f"{kind}: {kinds[kind].count} plans, nearest {kinds[kind].nearest}" for kind in LIMITS if kind in kinds
         )
-        return f"none of {refusals.count} plans for {question.facts.name} keeps what is asked. {parts}"
+        way = f"; {_LESS_POWER}" if "power" in kinds and question.setting is None else ""
+        return f"none of {refusals.count} plans for {question.facts.name} keeps what is asked. {parts}{way}"
     parts = "; ".join(f"{kind}: {item.count} plans, nearest {item.nearest}" for kind, item in kinds.items())
     more = (
         f". Say how many there are of each ({question.devices[0]}:{question.gpus}) to try pipelines over two kinds"

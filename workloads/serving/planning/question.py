@@ -102,7 +102,8 @@ class PlanQuestion:
         for name, count in self.counts.items():
             if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_GPUS:
                 raise SpecError(
-                    f"the number of {name} must be a whole number between 1 and {MAX_GPUS}, got {count!r}", field="devices"
+                    f"the number of {name} must be a whole number between 1 and {MAX_GPUS}, got {count!r}",
+                    field="devices",
                 )
         for name in ("input_tokens", "output_tokens"):
             _check_number(name, getattr(self, name), 1, MAX_TOKENS)

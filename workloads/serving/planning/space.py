@@ -45,7 +45,7 @@ class Setting:
     def __str__(self) -> str:
         guesses = "" if self.speculation is None else f", {self.speculation}"
         experts = f", {100 * self.host_experts:g} % of experts on the host" if self.host_experts else ""
-        what = f"{self.plan.devices} × {self.device}, {self.plan}, {self.formats.weights} weights, {self.engine}"
+        what = f"{self.plan.devices} × {self.device}, {self.plan}, {self.formats.weights_text}, {self.engine}"
         return what + guesses + experts
 
 
@@ -114,6 +114,10 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             for item in formats:
                 try:
                     check_formats(engine, item, device)
+                    if item.kv == "int8":
+                        raise SpecError(
+                            f"the newest {engine} keeps no int8 cache; use {item.dtype} or fp8", field="kv_dtype"
+                        )
                 except SpecError as error:
                     refusals.add("formats", str(error), count=len(plans))
                 else:
@@ -131,8 +135,8 @@ def settings(question: PlanQuestion, catalogue: Catalogue, refusals: Refusals) -
             except SpecError as error:
                 refusals.add("divide", str(error), plan.devices, each)
                 continue
-            if (reason := unlinked(device, plan)) is not None:
-                refusals.add("links", reason, plan.devices, each)
+            if (why := unlinked(device, plan)) is not None:
+                refusals.add("links", why, plan.devices, each)
                 continue
             share = question.host_experts
             yield from (Setting(name, plan, item, engine, None, share) for item, engine in kinds)

@@ -24,8 +24,10 @@ MAX_BATCH = 1024
 MOST_BUSY = 0.9
 """Share of what a replica can do that random arrivals may ask of it: nearer to all of it they wait for each other ever longer
 (by the Pollaczek–Khinchine formula 4.5 times a service of constant length). A judgement."""
-SMALL_CHUNK = 2048
+SMALL_CHUNKS = (2048, 1024, 512)
 """Tokens of a step that are tried beside the engine's default: shorter steps delay running sequences less."""
+SLACK = 1.1
+"""Plans that miss a limit on latency by so much in closed form may keep it as simulated, which then decides."""
 BATCHES = tuple(sorted({*(1 << power for power in range(11)), *(3 << power for power in range(2, 9))}))
 """Sequences of a replica that are tried: powers of two, and what is midway from 12 on."""
 
@@ -113,6 +115,11 @@ def candidates(question: PlanQuestion, replicas: Iterable[Replica], refusals: Re
     return [item for item in plans if _keeps(question, item, refusals)]
 
 
+def keeps_exactly(question: PlanQuestion, item: Candidate) -> bool:
+    """Whether a plan keeps the limits on latency in closed form."""
+    return item.ttft_s <= (question.ttft_s or math.inf) and item.tpot_s <= (question.tpot_s or math.inf)
+
+
 def under_way(question: PlanQuestion, item: Candidate) -> int:
     """Requests under way in all replicas of a plan."""
     return item.concurrency * item.replicas if question.concurrency is None else round(question.concurrency)
@@ -154,35 +161,35 @@ def _replicas(
     load = Load("closed", 1, question.input_tokens, question.output_tokens, cached=question.cached)
     # All that a closed form reads of decode steps: their mean context, and what none of it takes.
     middle = max(2, math.ceil(question.input_tokens + question.output_tokens / 2))
-    small = SMALL_CHUNK if scheduler_of(setting.engine, None).splits else engine.chunk
-    for chunk in dict.fromkeys((engine.chunk, small)):
-        request = request_of(question, setting, load, chunk=chunk)
-        try:
-            how, _ = scheduled(request, device, profile)
-        except SpecError as error:
-            refusals.add("memory", str(error), _weights_share(question, setting, device))
-            return
-        if how.cache_tokens < longest:
-            refusals.add(
-                "memory",
-                f"{setting}: the cache has room for {max(0, int(how.cache_tokens))} tokens of the {longest} of a sequence",
-                longest / max(how.cache_tokens, 1.0),
-            )  # fmt: skip
-            return
-        wanted = MAX_BATCH if question.concurrency is None else round(question.concurrency)
-        # Of a device whose memory is not public nothing says what does not fit.
-        fitting = how.cache_tokens if math.isinf(how.cache_tokens) else how.cache_tokens // longest
-        most = int(min(fitting, how.sequences, MAX_BATCH, wanted))
-        try:
-            table = service.table(
-                request, profile, batch=most, length=longest, prompt=math.ceil(question.input_tokens), chunk=how.chunk,
-                contexts=(1, middle),
-            )  # fmt: skip
-        except SpecError as error:
-            refusals.add("kernels", f"{setting}: {error}")
-            return
-        idle_w, each_w = service.times(request).resting_w, limit_w(device, question.setting)
-        yield Replica(setting, how.chunk, most, plan.devices * idle_w, plan.devices * each_w, table, how)
+    request = request_of(question, setting, load, chunk=engine.chunk)
+    try:
+        how, _ = scheduled(request, device, profile)
+    except SpecError as error:
+        refusals.add("memory", str(error), _weights_share(question, setting, device))
+        return
+    if how.cache_tokens < longest:
+        refusals.add(
+            "memory", f"{setting}: the cache has room for {max(0, int(how.cache_tokens))} of the {longest} tokens of one",
+            longest / max(how.cache_tokens, 1.0),
+        )  # fmt: skip
+        return
+    wanted = MAX_BATCH if question.concurrency is None else round(question.concurrency)
+    # Of a device whose memory is not public nothing says what does not fit.
+    fitting = how.cache_tokens if math.isinf(how.cache_tokens) else how.cache_tokens // longest
+    most = int(min(fitting, how.sequences, MAX_BATCH, wanted))
+    chunks = dict.fromkeys((engine.chunk, *(SMALL_CHUNKS if scheduler_of(setting.engine, None).splits else ())))
+    try:
+        table = service.table(
+            request, profile, batch=most, length=longest, prompt=math.ceil(question.input_tokens), chunk=engine.chunk,
+            contexts=(1, middle), least_chunk=min(chunks),
+        )  # fmt: skip
+    except SpecError as error:
+        refusals.add("kernels", f"{setting}: {error}", count=len(chunks))
+        return
+    idle_w, each_w = service.times(request).resting_w, limit_w(device, question.setting)
+    for chunk in chunks:
+        of_chunk = replace(how, chunk=chunk)
+        yield Replica(setting, chunk, most, plan.devices * idle_w, plan.devices * each_w, table, of_chunk)
 
 
 def _weights_share(question: PlanQuestion, setting: Setting, device: Device) -> float:
@@ -240,7 +247,7 @@ def _at_rate(
     services = [(size, replica.steady(size, question)) for size in sizes]
     within = [
         (size, item) for size, item in services
-        if item.ttft_s <= (question.ttft_s or math.inf) and item.tpot_s <= (question.tpot_s or math.inf)
+        if item.ttft_s <= SLACK * (question.ttft_s or math.inf) and item.tpot_s <= SLACK * (question.tpot_s or math.inf)
     ]  # fmt: skip
     if not within:
         # With the fewest sequences it is as fast as it can be; `_keeps` says which limit it misses.
@@ -250,7 +257,7 @@ def _at_rate(
     fewest = math.ceil(rate / capacity)
     if fewest > most:
         refusals.add(
-            "load", f"{counted(most, 'replica')} of {replica.setting} can take {most * capacity:.3g} of {rate:g} requests/s",
+            "load", f"{counted(most, 'replica')} of {replica.setting} can take {most * capacity:.4g} of {rate:g} requests/s",
             rate / (most * capacity),
         )  # fmt: skip
         return
@@ -289,14 +296,14 @@ def _candidate(
 
 
 def _keeps(question: PlanQuestion, item: Candidate, refusals: Refusals) -> bool:
-    """Whether a plan keeps the limits."""
-    for name, value, limit, unit in (
-        ("ttft", item.ttft_s, question.ttft_s, "s to the first token"),
-        ("tpot", item.tpot_s, question.tpot_s, "s per token"),
-        ("power", item.power_w, question.power_budget_w, "W"),
+    """Whether a plan keeps the limits, or may as simulated."""
+    for name, value, limit, unit, slack in (
+        ("ttft", item.ttft_s, question.ttft_s, "s to the first token", SLACK),
+        ("tpot", item.tpot_s, question.tpot_s, "s per token", SLACK),
+        ("power", item.power_w, question.power_budget_w, "W", 1.0),
     ):
         # Where power is unknown nothing says that a budget holds.
-        if limit is not None and not value <= limit:
+        if limit is not None and not value <= slack * limit:
             word = f"{value:.4g} {unit}" if math.isfinite(value) else f"an unknown number of {unit}"
             refusals.add(
                 name,

@@ -46,7 +46,15 @@ def columns(
         (columns(tokens=8192, sequences=2, prompt=True, main_s=94e-3, experts_s=40e-3), 2e-3 + 0.9 * 120e-3),
         (columns(tokens=8, sequences=8, prompt=False, experts_s=4e-3), 1e-3 + 1.1 * (8e-3 + 0.5 * 4e-3 + 0.25 * 2e-3)),
     ],
-    ids=["graph", "beyond the graphs", "captured pieces", "launched layers", "busy GPU", "experts", "experts in a graph"],
+    ids=[
+        "graph",
+        "beyond the graphs",
+        "captured pieces",
+        "launched layers",
+        "busy GPU",
+        "experts",
+        "experts in a graph",
+    ],
 )
 def test_a_step_takes_what_its_regime_says(step: StepColumns, seconds: float) -> None:
     assert PROFILE.seconds(step) == pytest.approx([seconds])

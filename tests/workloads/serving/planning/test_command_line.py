@@ -28,7 +28,7 @@ def chosen(engine: str, plan: ParallelPlan, formats: Formats = QUANTISED, replic
     [
         ("vllm", ParallelPlan(tp=2, pp=2), (
             "vllm serve meta-llama/Llama-3.1-8B", "--tensor-parallel-size 2", "--pipeline-parallel-size 2", "--dtype bfloat16",
-            "--quantization fp8", "--kv-cache-dtype fp8", "--max-model-len 576", "--max-num-seqs 30",
+            "--quantization fp8", "--kv-cache-dtype fp8", "--max-model-len 1152", "--max-num-seqs 30",
             "--max-num-batched-tokens 2048",
         )),
         ("vllm", EXPERTS, ("--tensor-parallel-size 1", "--data-parallel-size 4", "--enable-expert-parallel", "seqs 8")),
@@ -39,7 +39,7 @@ def chosen(engine: str, plan: ParallelPlan, formats: Formats = QUANTISED, replic
         )),
         ("trtllm", ParallelPlan(tp=2), (
             "trtllm-serve meta-llama/Llama-3.1-8B", "--tp_size 2", "--max_batch_size 30", "--max_num_tokens 2048",
-            "--max_seq_len 576",
+            "--max_seq_len 1152",
         )),
         ("trtllm", EXPERTS, ("--tp_size 4", "--ep_size 4", "--extra_llm_api_options options.yaml")),
     ],
@@ -60,7 +60,22 @@ def test_what_a_command_cannot_say_is_a_note(ask: Any) -> None:
     assert "quantised to int4" in command_notes(
         question, chosen("vllm", ParallelPlan(), Formats.of("bf16", weights="int4"), replicas=1)
     )[0]  # fmt: skip
-    assert "enable_attention_dp" in command_notes(question, chosen("trtllm", EXPERTS, replicas=1))[-1]
+    notes = " ".join(command_notes(question, chosen("trtllm", EXPERTS, replicas=1)))
+    assert "enable_attention_dp: true" in notes
+    assert "kv_cache_config: {dtype: fp8, free_gpu_memory_fraction: 0.9}" in notes
+
+
+def test_the_longest_request_is_twice_the_mean_as_far_as_the_model_is_made_for(ask: Any) -> None:
+    question = ask(input_tokens=100_000, output_tokens=1000)
+    assert "--max-model-len 131072 " in command_line(question, chosen("vllm", ParallelPlan()))
+
+
+def test_a_configuration_of_ones_own_is_served_from_its_folder(ask: Any) -> None:
+    question = ask()
+    own = replace(question, facts=replace(question.facts, name="mine", source="/models/mine/config.json"))
+    for engine in ("vllm", "sglang", "trtllm"):
+        assert " /models/mine " in command_line(own, chosen(engine, ParallelPlan(), replicas=1))
+    assert "weights and the tokenizer" in " ".join(command_notes(own, chosen("vllm", ParallelPlan())))
 
 
 def test_a_name_with_spaces_is_quoted(ask: Any) -> None:

@@ -100,7 +100,9 @@ def test_plans_use_no_more_than_there_are(service: ServingPredictor, ask: Any) -
     assert used <= {("nvidia-h100-sxm-80gb", 1), ("nvidia-l40s", 3)}
 
 
-@pytest.mark.parametrize("devices", [("h100-sxm:0",), ("h100-sxm:x",), ("h100-sxm:",), ("h100-sxm:1", "h100:2"), ("l40s:1.5",)])
+@pytest.mark.parametrize(
+    "devices", [("h100-sxm:0",), ("h100-sxm:x",), ("h100-sxm:",), ("h100-sxm:1", "h100:2"), ("l40s:1.5",)]
+)
 def test_numbers_of_devices_are_whole(ask: Any, devices: tuple[str, ...]) -> None:
     with pytest.raises(SpecError) as refused:
         ask(devices=devices)
