@@ -84,7 +84,7 @@ class ServingPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
 
     model: str
     device: DeviceName
-    gpus: Annotated[int, Meta(description="Devices of all replicas")]
+    gpus: Annotated[int, Meta(description="Devices of all replicas, and of workers of prompts")]
     plan: SplitPlan
     replicas: Annotated[int, Meta(description="Copies that share the load")]
     engine: str
@@ -127,6 +127,8 @@ class ServingPrediction(msgspec.Struct, frozen=True, omit_defaults=True):
         Footprint | None, Meta(description="Of all devices; absent without a grid or a price")
     ] = None
     footprint_per_million_tokens: Annotated[Footprint | None, Meta(description="The same, of answers")] = None
+    prefill_workers: Annotated[int, Meta(description="Workers of prompts beside the replicas; absent without any")] = 0
+    prefill_plan: Annotated[SplitPlan | None, Meta(description="How one of them is split; absent without any")] = None
 
 
 class ServingPredictions(msgspec.Struct, frozen=True):

@@ -120,7 +120,7 @@ def checked_settings(settings: Mapping[str, Any], *takers: Callable[..., Any]) -
 
 def _checked(name: str, value: Any, parameter: inspect.Parameter) -> Any:
     """A value of the kind that a parameter's annotation says; None where that is its default."""
-    from ..workloads.serving.request import Load
+    from ..workloads.serving.batching.load import Load
 
     kind = str(parameter.annotation).removesuffix(" | None")
     if value is None and parameter.default is None:

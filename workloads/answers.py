@@ -194,6 +194,9 @@ def serving_answer(
         step_parts=dict(answer.parts), coverage=answer.coverage, notes=list(answer.notes),
         footprint_per_request=footprint_answer(electricity, answer.energy_per_request_j),
         footprint_per_million_tokens=footprint_answer(electricity, answer.energy_per_token_j, 1e6),
+        prefill_workers=request.prefill_workers, prefill_plan=None if not request.prefill_workers else msgspec.convert(
+            request.prefill_plan, llm_answers.SplitPlan, from_attributes=True
+        ),
     )  # fmt: skip
 
 

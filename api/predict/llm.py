@@ -22,6 +22,7 @@ from ...models.predict.predictor import ArtifactPredictor
 from ...workloads.answers import fleet_answer, plans_answer, serving_answer
 from ...workloads.architectures.config.catalogue import model_facts
 from ...workloads.architectures.facts import ModelFacts
+from ...workloads.serving.batching.load import MAX_REQUESTS
 from ...workloads.serving.planning.fleet import SIZE_FIELDS, Bucket, buckets_of, mean_sizes, plan_fleet
 from ...workloads.serving.planning.mixed_pipeline import pairs
 from ...workloads.serving.planning.planner import plan_service
@@ -29,7 +30,7 @@ from ...workloads.serving.planning.question import MAX_CHOICES, PlanQuestion, pl
 from ...workloads.serving.planning.space import Refusals, settings
 from ...workloads.serving.predict import ServingPredictor
 from ...workloads.serving.replicas import simulated_requests
-from ...workloads.serving.request import MAX_REQUESTS, ServingRequest, scheduler_of, serving_request
+from ...workloads.serving.request import ServingRequest, scheduler_of, serving_request
 from ...workloads.units import MAX_PRICE
 from ..model_source import LoadedModel
 from ..transport.bodies import MAX_NUMBER, is_number, read_object, refuse_duplicate_names
@@ -57,7 +58,7 @@ PREDICT_FIELDS: Mapping[str, str] = {
     **_LOAD, **_FORMATS, "device": TEXT, "gpus": WHOLE, "batch": NUMBER, "rounds": NUMBER, "requests": WHOLE, "spread": NUMBER,
     "seed": WHOLE, "engine": TEXT, "engine_version": TEXT, "chunk": WHOLE, "max_sequences": WHOLE, "weights": TEXT,
     "concurrency": NUMBERS, "price_per_hour": NUMBER, "speculate": WHOLE, "acceptance": NUMBER, "draft": TEXT,
-    "host_experts": NUMBER, "power_limit_w": NUMBER, "clock_hz": NUMBER,
+    "host_experts": NUMBER, "power_limit_w": NUMBER, "clock_hz": NUMBER, "prefill_workers": WHOLE, "prefill_tp": WHOLE,
 }  # fmt: skip
 """Fields of a prediction beside the model and `plan`, and what each is."""
 PLAN_FIELDS: Mapping[str, str] = {

@@ -13,8 +13,8 @@ from .. import console, names
 
 if TYPE_CHECKING:
     from ...features.device import Catalogue
+    from ...workloads.serving.batching.load import Load
     from ...workloads.serving.predict import Latency, ServingPrediction
-    from ...workloads.serving.request import Load
 
 
 _TRACE = ("arrival_s", "input", "output")
@@ -95,6 +95,13 @@ def predict(
     host_experts: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of the routed experts that is in the host's memory.")
     ] = 0.0,
+    prefill_workers: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Workers that compute prompts alone, beside those that decode; --gpus has both."
+        ),
+    ] = 0,
+    prefill_tp: Annotated[int | None, typer.Option(metavar="N", help="GPUs of each; default: --tp.")] = None,
     power_limit_w: console.PowerLimit = None,
     clock_hz: console.Clock = None,
     grid: console.GridOption = None,
@@ -153,7 +160,8 @@ def predict(
         requests=requests, spread=spread, cached=cached, seed=seed, engine=engine, engine_version=engine_version, chunk=chunk,
         max_sequences=max_sequences, dtype=dtype, weights=weights, kv_dtype=kv_dtype,
         speculate=speculate, acceptance=acceptance, draft=None if draft is None else facts_of(draft),
-        host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz,
+        host_experts=host_experts, power_limit_w=power_limit_w, clock_hz=clock_hz, prefill_workers=prefill_workers,
+        prefill_tp=prefill_tp,
     )  # fmt: skip
     answer = ServingPredictor(load_predictor(console.model_dir(model), known)).predict(request)
     if as_json:
@@ -214,7 +222,7 @@ def _check_trace(options: Mapping[str, str]) -> None:
 
 def _trace(path: Path, cached: float) -> Load:
     from ...datasets.rows.table_columns import read_table
-    from ...workloads.serving.request import Load
+    from ...workloads.serving.batching.load import Load
 
     table = read_table(path, frozenset())
     # Tables of the other commands call lengths `input_tokens` and `output_tokens`.

@@ -11,8 +11,8 @@ import pytest
 from kernelcast.api.page.static_files import STATIC_DIR
 from kernelcast.features.device import catalogue
 from kernelcast.workloads.architectures.config.catalogue import model_names
+from kernelcast.workloads.serving.batching.load import MAX_REQUESTS, MAX_TOKENS
 from kernelcast.workloads.serving.planning.question import MAX_GPUS
-from kernelcast.workloads.serving.request import MAX_REQUESTS, MAX_TOKENS
 from kernelcast.workloads.serving.speculation import MAX_GUESSES
 from kernelcast.workloads.units import MAX_PRICE
 

@@ -17,11 +17,13 @@ from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
 from ..architectures.step import Step
 from ..units import joules, plain, seconds, with_ends
+from .batching.prompt_workers import Workers
 from .batching.simulation import Scheduling, weighted_quantiles
 from .batching.step_table import StepTable
+from .engine.collectives import shipped_laws
 from .engine.service_profile import ServiceProfile, service_profile
 from .host_experts import link_share
-from .replicas import FULL_CACHE, Served, Share, serve, service_notes, shares_of
+from .replicas import FULL_CACHE, Served, Share, serve, serve_apart, service_notes, shares_of
 from .request import ServingRequest, scheduler_of
 from .service_steps import check_engine, check_formats, no_room, steps_of
 from .speculation import UNMEASURED, SpeculationResult, SpeculativeSteps, Times, speculation_result
@@ -182,8 +184,31 @@ class ServingPredictor:
         if request.setting is not None:
             Board.of(device).check(request.setting, device.name)
         plan = set_up(self, request)
-        served = serve(plan.table, plan.shares, plan.how, request.load, request.replicas)
+        if request.prefill_workers:
+            served = self._apart(request, plan, device)
+        else:
+            served = serve(plan.table, plan.shares, plan.how, request.load, request.replicas)
         return _answer(request, plan, served, self.times(request), self._setting_error(request, served))
+
+    def _apart(self, request: ServingRequest, plan: SetUp, device: Device) -> Served:
+        """The service of replicas that decode what workers of prompts hand on."""
+        load = request.load
+        trace = None if load.trace is None else tuple((time, new, 1) for time, new, _ in load.trace)
+        prompts = replace(
+            request, plan=request.prefill_plan, replicas=request.prefill_workers, prefill_workers=0,
+            load=replace(load, output_tokens=1.0, trace=trace),
+        )  # fmt: skip
+        first = set_up(self, prompts)
+
+        def transfer_s(tokens: int) -> float:
+            holds = memory(request.facts, Step.prefill(1, tokens), request.formats, request.prefill_plan)
+            size_b = np.array([holds.cache_per_sequence_b])
+            return float(shipped_laws().seconds(device, request.engine, "send", 2, size_b)[0][0])
+
+        return serve_apart(
+            Workers(request.prefill_workers, first.table, first.how), Workers(request.replicas, plan.table, plan.how), load,
+            transfer_s,
+        )  # fmt: skip
 
     def _setting_error(self, request: ServingRequest, served: Served) -> float:
         """Half-width of ln of what a setting adds to errors, by how much longer a decode step takes."""
@@ -335,8 +360,12 @@ def _answer(
         idle_w = times.resting_w * request.plan.devices
         busy_s = served.total(run.busy_s for run in runs)
         total_j = served.total(run.energy_j for run in runs) + idle_w * max(0.0, duration_s - busy_s)
-        total_j = min(total_j, plan.limit_w * request.plan.devices * duration_s)
-        power = spread(total_j / duration_s / request.plan.devices, "power")
+        if (work := served.prompts) is not None:
+            idle_s = max(0.0, request.prefill_workers * duration_s - work.busy_s)
+            total_j += (work.energy_j + times.resting_w * request.prefill_plan.devices * idle_s) / replicas
+        devices = request.gpus / replicas
+        total_j = min(total_j, plan.limit_w * devices * duration_s)
+        power = spread(total_j / duration_s / devices, "power")
         power = replace(power, upper=min(power.upper, plan.limit_w))
         per_token, per_request = (spread(total_j / count, "energy") for count in (output_sum, requests))
     parts = times.parts(usual[:1])
@@ -352,7 +381,7 @@ def _answer(
         requests_s=spread(replicas * requests / duration_s, "throughput"),
         power_w=power, energy_per_token_j=per_token, energy_per_request_j=per_request,
         memory=plan.memory, fitting=fitting, batch=served.tokens,
-        parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=sum(run.steps for run in runs),
+        parts={name: value / whole for name, value in sums.items()}, coverage=0.9, steps=served.steps,
         preemptions=served.most_preempted.preemptions,
         speculation=speculation_result(request.speculation, arrivals, times, batch, context),
         notes=service_notes(request, served, fitting, longest, plan.memory.host_b),

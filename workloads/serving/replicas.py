@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...features.batch.cases import Floats
+from ..units import counted
+from .batching.load import MAX_CLOSED, Load
+from .batching.prompt_workers import PromptWork, Workers, simulate_apart
 from .batching.simulation import Arrivals, Scheduling, Service, lengths, poisson, simulate
 from .batching.step_table import StepTable
 from .host_experts import host_notes
-from .request import MAX_CLOSED, Load, ServingRequest
+from .request import ServingRequest
 from .speculation import Speculation
 
 FULL_CACHE = 3.0
@@ -43,12 +46,14 @@ class Served:
         runs: The simulation of each.
         weights: How often each counts in a mean replica; replicas without requests add nothing.
         duration_s: Seconds that the sums are of.
+        prompts: Work of all workers of prompts; None where replicas compute their own.
     """
 
     shares: tuple[Share, ...]
     runs: tuple[Service, ...]
     weights: tuple[float, ...]
     duration_s: float
+    prompts: PromptWork | None = None
 
     @property
     def arrivals(self) -> Arrivals:
@@ -68,6 +73,11 @@ class Served:
         """Mean number of sequences that decode in a step of a replica that has requests."""
         steps = [weight * run.steps for weight, run in zip(self.weights, self.runs, strict=True)]
         return sum(count / sum(steps) * run.tokens for count, run in zip(steps, self.runs, strict=True))
+
+    @property
+    def steps(self) -> int:
+        """Steps simulated."""
+        return sum(run.steps for run in self.runs) + (0 if self.prompts is None else self.prompts.steps)
 
     @property
     def most_preempted(self) -> Service:
@@ -191,6 +201,26 @@ def serve(table: StepTable, shares: Sequence[Share], how: Scheduling, load: Load
     return Served(tuple(shares), tuple(runs), tuple(weights), durations_s[0])
 
 
+def serve_apart(prompts: Workers, answers: Workers, load: Load, transfer_s: Callable[[int], float]) -> Served:
+    """Run requests with times through workers of prompts and of answers until all are answered.
+
+    `transfer_s` says how long the cache of a prompt of so many tokens is sent.
+
+    Raises:
+        SpecError: a request is longer than what fits.
+    """
+    arrivals = arrivals_of(load, answers.how)
+    sent_s = {tokens: transfer_s(tokens) for tokens in np.unique(arrivals.inputs).tolist()}
+    runs, work = simulate_apart(
+        prompts, answers, arrivals, np.array([sent_s[tokens] for tokens in arrivals.inputs.tolist()])
+    )
+    shares = [Share(1, Arrivals(arrivals.inputs[rows], arrivals.outputs[rows], run.sent_s)) for rows, run in runs]
+    ended_s = max(float(run.last_s.max()) for _, run in runs)
+    duration_s = max(ended_s - min(float(run.sent_s.min()) for _, run in runs), 1e-9)
+    weights = (1 / answers.count,) * len(runs)
+    return Served(tuple(shares), tuple(run for _, run in runs), weights, duration_s, work)
+
+
 def service_notes(
     request: ServingRequest, served: Served, fitting: int | None, longest: float, host_b: float
 ) -> tuple[str, ...]:
@@ -217,6 +247,11 @@ def service_notes(
             "(spread 0.1) first tokens come earlier"
         )
     notes += request.facts.notes
+    if request.prefill_workers:
+        notes.append(
+            f"{counted(request.prefill_workers, 'worker')} ({request.prefill_plan}) computes prompts alone; no such service "
+            "was measured"
+        )
     if request.plan.pp > 1:
         notes.append(
             "stages are taken to run one after another; an engine that fills them with several batches gives more tokens"

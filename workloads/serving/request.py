@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from numbers import Integral
-from typing import Literal
 
 from ...features.errors import SpecError, listed
 from ...models.predict.power_law import PowerSetting, read_setting
@@ -14,17 +11,9 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ONE_DEVICE, ParallelPlan
 from ..architectures.step import Formats
+from .batching.load import MIN_RATE, Load
 from .host_experts import HOST_ENGINE, check_host_experts
 from .speculation import Speculation, speculation_of
-
-MAX_TOKENS = 10_000_000
-"""Longest prompt or answer accepted."""
-MAX_REQUESTS = 100_000
-"""Most requests simulated."""
-MIN_RATE = 1e-6
-"""Fewest requests per second: with fewer, times of arrivals have too few digits beside those of steps."""
-MAX_CLOSED = 4000
-"""Most requests simulated unless a number is given; more change the mean of a closed loop by less than its interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,120 +104,6 @@ def _release(version: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Requests and the client that sends them.
-
-    Attributes:
-        kind: `closed`: a number under way, each answered one followed by the next. `open`: a rate, at random times.
-            `static`: one batch, all at once. `queued`: more than the engine takes, all at once.
-        size: Requests under way; requests per second; sequences of the batch; unused for `queued`. All but a rate are whole.
-        input_tokens: Mean tokens of a prompt.
-        output_tokens: Mean tokens of an answer.
-        rounds: Requests per request under way in a closed loop. 10 is what vLLM's and InferenceX's clients send, 1 is a burst.
-        requests: Requests that are simulated, of each replica; None: what `rounds` gives.
-        spread: Half the range of lengths, as a share of their mean.
-        cached: Share of a prompt that the prefix cache already has, so that it is not computed.
-        seed: Of random lengths and times.
-        trace: Of an `open` load: when each request arrives in seconds, tokens of its prompt and of its answer, in the order of
-            arrival; None: they are drawn.
-    """
-
-    kind: Literal["closed", "open", "static", "queued"]
-    size: float
-    input_tokens: float
-    output_tokens: float
-    rounds: float = 10.0
-    requests: int | None = None
-    spread: float = 0.0
-    cached: float = 0.0
-    seed: int = 0
-    trace: tuple[tuple[float, int, int], ...] | None = None
-
-    @classmethod
-    def of_trace(
-        cls, arrival_s: Sequence[float], inputs: Sequence[int], outputs: Sequence[int], cached: float = 0.0
-    ) -> Load:
-        """The requests of a trace, in any order; their rate and mean lengths are the load's.
-
-        Raises:
-            SpecError: there are fewer than 2 or too many requests, or one has no time, no tokens, or none that is a number.
-        """
-        if not 2 <= len(arrival_s) <= MAX_REQUESTS:
-            raise SpecError(f"a trace has between 2 and {MAX_REQUESTS} requests, got {len(arrival_s)}", field="trace")
-        for name, values, least in (("arrival_s", arrival_s, 0), ("input", inputs, 1), ("output", outputs, 1)):
-            for row, value in enumerate(values, 1):
-                number = isinstance(value, int | float) and not isinstance(value, bool)
-                if not number or not least <= value < math.inf or (least and value != int(value)):
-                    what = "a whole number of at least 1" if least else "a time of at least 0"
-                    raise SpecError(f"request {row} of the trace: {name} must be {what}, got {value!r}", field="trace")
-        first = min(arrival_s)
-        trace = tuple(sorted(
-            (float(time) - first, int(new), int(answer)) for time, new, answer in zip(arrival_s, inputs, outputs, strict=True)
-        ))  # fmt: skip
-        if trace[-1][0] == 0:
-            raise SpecError("all requests of the trace arrive at once; that is --batch or --concurrency", field="trace")
-        n = len(trace)
-        return cls(
-            "open", (n - 1) / trace[-1][0], sum(inputs) / n, sum(outputs) / n, requests=n, cached=cached, trace=trace
-        )
-
-    def __post_init__(self) -> None:
-        for name in ("input_tokens", "output_tokens"):
-            value = getattr(self, name)
-            if not math.isfinite(value) or not 1 <= value <= MAX_TOKENS:
-                raise SpecError(f"{name} must be between 1 and {MAX_TOKENS}, got {value!r}", field=name)
-        name = {"closed": "concurrency", "open": "rate", "static": "batch", "queued": "load"}[self.kind]
-        if self.kind in ("closed", "static"):
-            if not 1 <= self.size <= MAX_REQUESTS or self.size != int(self.size):
-                raise SpecError(
-                    f"{name} must be a whole number between 1 and {MAX_REQUESTS}, got {self.size!r}", field=name
-                )
-        elif not math.isfinite(self.size) or self.size <= 0:
-            raise SpecError(f"{name} must be positive, got {self.size!r}", field=name)
-        if not 0 <= self.spread < 1:
-            raise SpecError(f"spread must be at least 0 and below 1, got {self.spread!r}", field="spread")
-        if not 0 <= self.cached < 1:
-            raise SpecError(f"cached must be at least 0 and below 1, got {self.cached!r}", field="cached")
-        if not math.isfinite(self.rounds) or self.rounds < 1:
-            raise SpecError(f"rounds must be at least 1, got {self.rounds!r}", field="rounds")
-        if self.requests is not None and not (_is_whole(self.requests) and 1 <= self.requests <= MAX_REQUESTS):
-            raise SpecError(
-                f"requests must be a whole number between 1 and {MAX_REQUESTS}, got {self.requests!r}", field="requests"
-            )
-        if not _is_whole(self.seed) or self.seed < 0:
-            raise SpecError(f"seed must be a whole number of at least 0, got {self.seed!r}", field="seed")
-
-    def __str__(self) -> str:
-        what = {
-            "closed": f"{self.size:g} under way", "open": f"{self.size:g} per second", "static": f"a batch of {self.size:g}",
-            "queued": "all queued",
-        }[self.kind]  # fmt: skip
-        return f"{what}, {self.input_tokens:g} tokens in, {self.output_tokens:g} out"
-
-    @property
-    def count(self) -> int | None:
-        """Requests that are simulated; None of `queued`, whose number the cache decides unless it is given."""
-        if self.trace is not None:
-            return len(self.trace)
-        if self.kind == "static":
-            return round(self.size)
-        if self.kind == "closed":
-            return self.requests or min(round(self.size * self.rounds), max(MAX_CLOSED, round(self.size)))
-        return self.requests or (1000 if self.kind == "open" else None)
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt and answer that may be drawn."""
-        if self.trace is not None:
-            return max(new + out for _, new, out in self.trace)
-        return sum(round(mean * (1 + self.spread)) for mean in (self.input_tokens, self.output_tokens))
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-@dataclass(frozen=True, slots=True)
 class ServingRequest:
     """A question: what a service of a model gives its users, and what it takes.
 
@@ -248,6 +123,8 @@ class ServingRequest:
         speculation: How tokens are guessed; None: they are not.
         host_experts: Share of the routed experts that is in the host's memory.
         setting: How each device is set; None: as it comes.
+        prefill_workers: Workers that compute prompts alone, beside the replicas, which then only decode; 0: there are none.
+        prefill_plan: How one of these is split.
     """
 
     facts: ModelFacts
@@ -265,6 +142,8 @@ class ServingRequest:
     speculation: Speculation | None = None
     host_experts: float = 0.0
     setting: PowerSetting | None = None
+    prefill_workers: int = 0
+    prefill_plan: ParallelPlan = field(default=ONE_DEVICE)
 
     def __post_init__(self) -> None:
         self.facts.check_serves()
@@ -289,6 +168,8 @@ class ServingRequest:
             )
         if self.speculation is not None:
             self.speculation.check(self.facts, self.plan, longest)
+        if self.prefill_workers:
+            self._check_prefill()
         check_host_experts(self.host_experts, self.facts)
         if self.host_experts and self.engine != HOST_ENGINE:
             raise SpecError(
@@ -296,32 +177,50 @@ class ServingRequest:
                 field="host_experts",
             )
 
+    def _check_prefill(self) -> None:
+        if self.prefill_workers < 0:
+            raise SpecError(
+                f"prefill_workers must be at least 0, got {self.prefill_workers!r}", field="prefill_workers"
+            )
+        if self.load.kind != "open":
+            raise SpecError(
+                "workers of prompts are simulated for requests with times: give a rate or a trace", field="load"
+            )
+        for name, what in (("speculation", "guesses"), ("host_experts", "experts in the host's memory")):
+            if getattr(self, name):
+                raise SpecError(
+                    f"workers of prompts beside {what} are not modelled; leave one out", field="prefill_workers"
+                )
+        self.facts.check_plan(self.prefill_plan)
+
     @property
     def is_like_measured(self) -> bool:
-        """Whether services like it were measured: none was that guesses tokens or has experts in the host's memory."""
-        return self.speculation is None and not self.host_experts
+        """Whether services like it were measured: none was that guesses, has experts on the host, or workers of prompts."""
+        return self.speculation is None and not self.host_experts and not self.prefill_workers
 
     @property
     def gpus(self) -> int:
-        """Devices of all replicas."""
-        return self.plan.devices * self.replicas
+        """Devices of all replicas, and of workers of prompts."""
+        return self.plan.devices * self.replicas + self.prefill_workers * self.prefill_plan.devices
 
 
-def replicas_of(plan: ParallelPlan, gpus: int | None) -> int:
-    """Copies of a plan on so many devices; None: one.
+def replicas_of(plan: ParallelPlan, gpus: int | None, apart: int = 0) -> int:
+    """Copies of a plan on so many devices less those of workers of prompts, `apart`; None: one.
 
     Raises:
         SpecError: the devices are no multiple of the plan's.
     """
     if gpus is None:
         return 1
-    if gpus < 1 or gpus % plan.devices:
-        fewer = gpus // plan.devices * plan.devices
-        near = f"{fewer} or {fewer + plan.devices}" if fewer > 0 else str(plan.devices)
+    count, rest = divmod(gpus - apart, plan.devices)
+    if count < 1 or rest:
+        near = [apart + size * plan.devices for size in (count, count + 1) if size > 0] or [apart + plan.devices]
+        less = f" less the {apart} of prefill_workers" if apart else ""
         raise SpecError(
-            f"gpus {gpus} is no multiple of the {plan.devices} that the plan takes ({plan}); use {near}", field="gpus"
-        )
-    return gpus // plan.devices
+            f"gpus {gpus}{less} is no multiple of the {plan.devices} that the plan takes ({plan}); use "
+            f"{' or '.join(map(str, near))}", field="gpus",
+        )  # fmt: skip
+    return count
 
 
 def serving_request(
@@ -331,7 +230,7 @@ def serving_request(
     cached: float = 0.0, seed: int = 0, engine: str = "vllm", engine_version: str | None = None, chunk: int | None = None,
     max_sequences: int | None = None, dtype: str | None = None, weights: str | None = None, kv_dtype: str | None = None,
     speculate: int | None = None, acceptance: float | None = None, draft: ModelFacts | None = None, host_experts: float = 0.0,
-    power_limit_w: float | None = None, clock_hz: float | None = None,
+    power_limit_w: float | None = None, clock_hz: float | None = None, prefill_workers: int = 0, prefill_tp: int | None = None,
 ) -> ServingRequest:  # fmt: skip
     """A question in plain numbers and names, as commands and requests give it.
 
@@ -367,6 +266,8 @@ def serving_request(
         host_experts: share of the routed experts that is in the host's memory.
         power_limit_w: power limit that each device is set to, in watts; None: its own.
         clock_hz: clock that its compute units are locked to, in hertz; None: as high as the limit allows.
+        prefill_workers: workers that compute prompts alone; `gpus` has theirs, too.
+        prefill_tp: devices of each; None: `tp`.
 
     Raises:
         SpecError: there is no load or more than one, one does not read `rounds` or `requests`, or a value is none that is
@@ -383,11 +284,17 @@ def serving_request(
     if len(loads) != 1:
         raise SpecError("say what load there is: one of concurrency, rate (requests per second), batch", field="load")
     plan = ParallelPlan(tp=tp, pp=pp, ep=ep, dp=dp)
+    if prefill_tp is not None and not prefill_workers:
+        raise SpecError(
+            "prefill_tp is of prefill_workers, of which there are none; say how many", field="prefill_workers"
+        )
+    prefill_plan = ParallelPlan(tp=tp if prefill_tp is None else prefill_tp)
     return ServingRequest(
         facts=facts, device=device, load=loads[0], formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
-        plan=plan, engine=engine_named(engine), engine_version=engine_version, replicas=replicas_of(plan, gpus), chunk=chunk,
-        sequences=max_sequences, speculation=speculation_of(speculate, acceptance, draft), host_experts=host_experts,
-        setting=read_setting(power_limit_w, clock_hz),
+        plan=plan, engine=engine_named(engine), engine_version=engine_version,
+        replicas=replicas_of(plan, gpus, prefill_workers * prefill_plan.devices), chunk=chunk, sequences=max_sequences,
+        speculation=speculation_of(speculate, acceptance, draft), host_experts=host_experts,
+        setting=read_setting(power_limit_w, clock_hz), prefill_workers=prefill_workers, prefill_plan=prefill_plan,
     )  # fmt: skip
 
 

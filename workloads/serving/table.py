@@ -15,9 +15,10 @@ from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
 from ..architectures.plan import ParallelPlan
 from ..architectures.step import Formats
+from .batching.load import Load
 from .engine.profile import has_number
 from .predict import ServingPrediction, ServingPredictor
-from .request import Load, ServingRequest, engine_named, scheduler_of
+from .request import ServingRequest, engine_named, scheduler_of
 from .speculation import Speculation, speculation_of
 
 Row = Mapping[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,6 +73,42 @@ def test_energy_is_no_more_than_the_limit_times_the_time(capsys: pytest.CaptureF
     answer = json.loads(capsys.readouterr().out)
     energy_j = answer["energy_per_token_j"]["value"]
     assert energy_j * answer["throughput_tok_s"]["value"] == pytest.approx(answer["power_w"]["value"], rel=1e-3)
+
+
+def test_prompts_on_workers_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(*more: str) -> dict[str, Any]:
+        assert main([*ASK, "--rate", "20", "--gpus", "3", "--json", *more]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    together, apart = answer(), answer("--prefill-workers", "1")
+    assert (apart["gpus"], apart["replicas"], apart["prefill_workers"]) == (3, 2, 1)
+    assert together.get("prefill_workers", 0) == 0
+    # Steps that decode are not delayed by prompts.
+    assert apart["itl_s"]["p99"]["value"] < together["itl_s"]["p99"]["value"]
+    tpot, usual = apart["tpot_s"]["p50"], together["tpot_s"]["p50"]
+    assert tpot["upper"] / tpot["lower"] > 1.2 * usual["upper"] / usual["lower"]
+    assert apart["energy_per_token_j"]["value"] * apart["throughput_tok_s"]["value"] == pytest.approx(
+        3 * apart["power_w"]["value"], rel=0.01
+    )
+    assert any("computes prompts alone" in note for note in apart["notes"])
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (("--concurrency", "8"), "a rate or a trace"), (("--rate", "2", "--gpus", "3", "--tp", "2"), "less the 2"),
+        (("--rate", "2", "--prefill-tp", "3"), "does not divide"),
+        (("--rate", "2", "--speculate", "2", "--acceptance", "0.5"), "not modelled"),
+        (("--rate", "2", "--prefill-workers", "0", "--prefill-tp", "2"), "say how many"),
+        (("--rate", "2", "--prefill-workers", "-1"), "at least 0"),
+    ],
+)  # fmt: skip
+def test_workers_of_prompts_that_cannot_be(
+    more: tuple[str, ...], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*ASK, "--prefill-workers", "1", *more]) == 2
+    assert word in capsys.readouterr().err
 
 
 def test_notes_say_what_is_simplified(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,9 +8,10 @@ import pytest
 from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.workloads.architectures.config.catalogue import model_facts
+from kernelcast.workloads.serving.batching.load import Load
 from kernelcast.workloads.serving.predict import ServingPrediction, ServingPredictor
 from kernelcast.workloads.serving.replicas import loads_of, simulated_requests
-from kernelcast.workloads.serving.request import Load, serving_request
+from kernelcast.workloads.serving.request import serving_request
 from kernelcast.workloads.serving.service_steps import service_steps
 
 FACTS = model_facts("llama-3.1-8b")

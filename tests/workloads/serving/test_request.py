@@ -9,7 +9,8 @@ from kernelcast.features.errors import SpecError
 from kernelcast.workloads.architectures.config.catalogue import model_facts
 from kernelcast.workloads.architectures.estimate import formats_of
 from kernelcast.workloads.architectures.plan import ParallelPlan
-from kernelcast.workloads.serving.request import Load, ServingRequest, engine_named, replicas_of, scheduler_of
+from kernelcast.workloads.serving.batching.load import Load
+from kernelcast.workloads.serving.request import ServingRequest, engine_named, replicas_of, scheduler_of
 
 FACTS = model_facts("llama-3.1-8b")
 

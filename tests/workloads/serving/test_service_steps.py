@@ -11,8 +11,9 @@ from kernelcast.models.predict.predictor import ArtifactPredictor
 from kernelcast.workloads.architectures.config.catalogue import model_facts
 from kernelcast.workloads.architectures.plan import ParallelPlan
 from kernelcast.workloads.architectures.step import Formats, Step
+from kernelcast.workloads.serving.batching.load import Load
 from kernelcast.workloads.serving.predict import ServingPredictor
-from kernelcast.workloads.serving.request import Load, ServingRequest, serving_request
+from kernelcast.workloads.serving.request import ServingRequest, serving_request
 from kernelcast.workloads.serving.service_steps import check_engine, check_formats, newest_vllm, service_steps
 
 STEPS = [Step.decode(16, 1024), Step.decode(16, 2048), Step.prefill(1, 1024)]

@@ -6,8 +6,7 @@ service of constant length). The first token comes from the worker of the prompt
 its share of the cache over one link (`engine/collectives.py`), nothing of it hidden behind the prompt. Decoding workers run
 steps without prompts. Both have the same formats and engine; a machine's split is repeated on the others.
 
-That is how splits are ranked. The cheapest are then simulated: requests at random times go to the workers of prompts of one
-machine at random, each request to the next worker of answers once its cache is sent.
+That is how splits are ranked. The cheapest are then simulated (`batching/prompt_workers.py`), with requests at random times.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from ....models.predict.prediction import Interval
 from ...architectures.memory import memory
 from ...architectures.plan import ParallelPlan
 from ...architectures.step import Step
-from ..batching.simulation import Arrivals, poisson, simulate
+from ..batching.prompt_workers import Workers, simulate_apart
+from ..batching.simulation import Arrivals, poisson
 from ..engine.collectives import MOST_DEVICES, shipped_laws
 from ..engine.service_profile import ELSEWHERE, service_profile
 from ..predict import Latency, ServingPredictor, latency_of
@@ -153,42 +153,28 @@ def best_split(service: ServingPredictor, question: PlanQuestion, replicas: Sequ
 
 
 def _simulated(question: PlanQuestion, device: Device, split: Split, machine: _Machine) -> SimulatedTimes:
-    outputs = round(question.output_tokens)
-    inputs = round(question.input_tokens)
+    outputs, inputs = round(question.output_tokens), round(question.input_tokens)
     rate = split.throughput_tok_s / outputs * machine.workers / split.prefill_workers
     first, second = machine.prompts, machine.answers
-    sent, handed = [], []
-    for worker in range(machine.workers):
-        random = np.random.default_rng((0, worker))
-        count = max(REQUESTS // machine.workers, 1)
-        at_s = poisson(rate / machine.workers, count, random)
-        run = simulate(first.replica.table, Arrivals(_alike(inputs, count), _alike(1, count), at_s), first.replica.how)
-        sent.append(run.sent_s)
-        handed.append(run.first_s)
-    sent_s, first_s = np.concatenate(sent), np.concatenate(handed)
-    order = np.argsort(first_s)
-    sent_s, first_s = sent_s[order], first_s[order]
-    how = replace(second.replica.how, decode_only=True, sequences=second.sequences, between_s=0.0)
-    last_s = np.empty_like(first_s)
-    for worker in range(machine.others):
-        comes_s = first_s[worker :: machine.others] + first.transfer_s
-        if not len(comes_s):
-            continue
-        # Workers of answers read the prompt and its first token.
-        prompts, answers = _alike(inputs + 1, len(comes_s)), _alike(outputs, len(comes_s))
-        run = simulate(second.replica.table, Arrivals(prompts, answers, comes_s), how)
-        last_s[worker :: machine.others] = run.last_s
+    at_s = poisson(rate, REQUESTS, np.random.default_rng(0))
+    runs, _ = simulate_apart(
+        Workers(machine.workers, first.replica.table, first.replica.how),
+        Workers(machine.others, second.replica.table, replace(second.replica.how, sequences=second.sequences)),
+        Arrivals(_alike(inputs), _alike(outputs), at_s), np.full(REQUESTS, first.transfer_s),
+    )  # fmt: skip
+    ttft_s = np.concatenate([run.first_s - run.sent_s for _, run in runs])
+    tpot_s = np.concatenate([(run.last_s - run.first_s) / (outputs - 1) for _, run in runs])
     profile = service_profile(split.decode.engine, None, device.vendor)
 
     def latency(values: Floats, target: str) -> Latency:
         half = ELSEWHERE * profile.half_width(target, device.architecture)
         return latency_of(values, lambda value: Interval(value, value * math.exp(-half), value * math.exp(half)))
 
-    return SimulatedTimes(latency(first_s - sent_s, "ttft"), latency((last_s - first_s) / (outputs - 1), "tpot"))
+    return SimulatedTimes(latency(ttft_s, "ttft"), latency(tpot_s, "tpot"))
 
 
-def _alike(tokens: int, count: int) -> npt.NDArray[np.int64]:
-    return np.full(count, tokens, dtype=np.int64)
+def _alike(tokens: int) -> npt.NDArray[np.int64]:
+    return np.full(REQUESTS, tokens, dtype=np.int64)
 
 
 def _splits(question: PlanQuestion, device: Device, replicas: Sequence[Replica]) -> Iterator[tuple[Split, _Machine]]:

@@ -26,12 +26,13 @@ from ....models.predict.prediction import Interval
 from ...architectures.memory import memory
 from ...architectures.plan import ParallelPlan
 from ...architectures.step import Formats, Step
+from ..batching.load import Load
 from ..batching.simulation import Scheduling
 from ..batching.step_table import StepTable
 from ..engine.service_profile import ELSEWHERE, service_profile
 from ..predict import Latency, ServingPredictor, latency_of
 from ..replicas import serve, shares_of
-from ..request import Load, scheduler_of
+from ..request import scheduler_of
 from ..service_steps import check_engine, check_formats
 from ..speculation import Times
 from ..steps import WAITING_SHARE, limit_w

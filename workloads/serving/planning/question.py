@@ -16,9 +16,10 @@ from ....models.predict.power_law import PowerSetting, checked_setting
 from ...architectures.facts import ModelFacts
 from ...architectures.plan import ONE_DEVICE
 from ...units import MAX_PRICE
+from ..batching.load import MAX_TOKENS
 from ..host_experts import check_host_experts
 from ..predict import Latency
-from ..request import MAX_TOKENS, engine_named
+from ..request import engine_named
 from ..speculation import Speculation, speculation_of
 
 MAX_GPUS = 4096

@@ -10,11 +10,12 @@ from ....features.device import Device
 from ....features.errors import SpecError
 from ...units import counted
 from ..batching.closed_form import Steady, closed_loop
+from ..batching.load import Load
 from ..batching.simulation import Scheduling
 from ..batching.step_table import StepTable
 from ..engine.service_profile import service_profile
 from ..predict import ServingPredictor, scheduled
-from ..request import ENGINES, Load, ServingRequest, scheduler_of
+from ..request import ENGINES, ServingRequest, scheduler_of
 from ..steps import limit_w
 from .question import PlanQuestion
 from .space import Refusals, Setting
