@@ -226,7 +226,12 @@ def read_prediction(body: bytes, catalogue: Catalogue) -> PredictQuestion:
     requests = naming_field(checked, paths=_PATHS)
     chunk = requests[0].chunk or scheduler_of(requests[0].engine, requests[0].engine_version).chunk
     of_each = 1 + math.ceil(requests[0].load.input_tokens / chunk)
-    passes = [of_each * simulated_requests(request.load, request.replicas) for request in requests]
+    passes = [
+        of_each
+        * simulated_requests(request.load, request.replicas)
+        * (request.workers if request.prefill_workers else 1)
+        for request in requests
+    ]
     for count, most, what in (
         (max(passes), MAX_PASSES, "`requests`"),
         (sum(passes), MAX_LIST_PASSES, "`requests` or a shorter list of `concurrency`"),

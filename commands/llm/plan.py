@@ -183,8 +183,10 @@ def _show(answer: PlanAnswer, electricity: Electricity | None) -> None:
         _show_plans(question, front, f"no plan beats these in cost, time and energy together {of_all}", electricity)
     if len(answer.by_gpus) > 1:
         _show_plans(question, answer.by_gpus, "least cost by number of GPUs", electricity)
-    console.note(f"cost in {question.cost_unit} per million tokens of answers; tables are steady states in closed form, whose "
-        "first tokens come earlier than simulated ones")
+    console.note(
+        f"cost in {question.cost_unit} per million tokens of answers; tables are steady states in closed form, whose "
+        "first tokens come earlier than simulated ones"
+    )
 
 
 def _show_choice(choice: Choice, question: PlanQuestion) -> None:

@@ -48,15 +48,15 @@ def plan_table(
     of_devices = console.read_prices(price, known.names(), known) if price else None
     questions = read_table(table, frozenset(TEXTS))
     column_names = questions.column_names
-    renamed = [OPTIONS.get(name, name) for name in column_names]
-    if twice := next((name for name in renamed if renamed.count(name) > 1), None):
-        raise SpecError(f"{table} has the column {twice} twice, once by the option's name; give one", field=twice)
+    renamed = [
+        OPTIONS[name] if name in OPTIONS and OPTIONS[name] not in column_names else name for name in column_names
+    ]
     questions = questions.rename_columns(renamed)
     if missing := [name for name in NEEDED if name not in questions.column_names]:
         raise SpecError(f"{table} has no column {missing[0]}; every row needs {', '.join(NEEDED)}", field=missing[0])
     read = [name for name in questions.column_names if name in (*TEXTS, *NUMBERS)]
     rows = questions.select(read).to_pylist()
-    if others := [name for name in column_names if name not in (*TEXTS, *NUMBERS, *OPTIONS)]:
+    if others := [name for name in renamed if name not in (*TEXTS, *NUMBERS)]:
         console.note(f"columns that are not read: {listed(others)}")
     service = ServingPredictor(load_predictor(console.model_dir(model), known))
     with console.progress_bar() as progress:

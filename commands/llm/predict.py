@@ -101,7 +101,9 @@ def predict(
             metavar="N", help="Workers that compute prompts alone, beside those that decode; --gpus has both."
         ),
     ] = 0,
-    prefill_tp: Annotated[int | None, typer.Option(metavar="N", help="GPUs of each; default: --tp.")] = None,
+    prefill_tp: Annotated[
+        int | None, typer.Option(metavar="N", help="GPUs of each; default: those of a stage.")
+    ] = None,
     power_limit_w: console.PowerLimit = None,
     clock_hz: console.Clock = None,
     grid: console.GridOption = None,

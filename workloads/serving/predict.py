@@ -17,6 +17,7 @@ from ...models.predict.predictor import ArtifactPredictor
 from ..architectures.memory import Memory, memory
 from ..architectures.step import Step
 from ..units import joules, plain, seconds, with_ends
+from .batching.load import MAX_REQUESTS
 from .batching.prompt_workers import Workers
 from .batching.simulation import Scheduling, weighted_quantiles
 from .batching.step_table import StepTable
@@ -193,17 +194,26 @@ class ServingPredictor:
     def _apart(self, request: ServingRequest, plan: SetUp, device: Device) -> Served:
         """The service of replicas that decode what workers of prompts hand on."""
         load = request.load
+        if load.trace is None:
+            # Of each worker as many as of a replica: what fills and drains them is then a small part.
+            load = replace(load, requests=min((load.count or 1) * request.workers, MAX_REQUESTS))
         trace = None if load.trace is None else tuple((time, new, 1) for time, new, _ in load.trace)
         prompts = replace(
             request, plan=request.prefill_plan, replicas=request.prefill_workers, prefill_workers=0,
             load=replace(load, output_tokens=1.0, trace=trace),
         )  # fmt: skip
-        first = set_up(self, prompts)
+        try:
+            first = set_up(self, prompts)
+        except SpecError as error:
+            raise SpecError(f"a worker of prompts ({request.prefill_plan}): {error}", field="prefill_tp") from error
 
         def transfer_s(tokens: int) -> float:
-            holds = memory(request.facts, Step.prefill(1, tokens), request.formats, request.prefill_plan)
-            size_b = np.array([holds.cache_per_sequence_b])
-            return float(shipped_laws().seconds(device, request.engine, "send", 2, size_b)[0][0])
+            # The kind with fewer ranks has the larger shares, each over one link.
+            size_b = max(
+                memory(request.facts, Step.prefill(1, tokens), request.formats, plan).cache_per_sequence_b
+                for plan in (request.prefill_plan, request.plan)
+            )
+            return float(shipped_laws().seconds(device, request.engine, "send", 2, np.array([size_b]))[0][0])
 
         return serve_apart(
             Workers(request.prefill_workers, first.table, first.how), Workers(request.replicas, plan.table, plan.how), load,

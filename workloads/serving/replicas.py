@@ -249,8 +249,8 @@ def service_notes(
     notes += request.facts.notes
     if request.prefill_workers:
         notes.append(
-            f"{counted(request.prefill_workers, 'worker')} ({request.prefill_plan}) computes prompts alone; no such service "
-            "was measured"
+            f"prompts are computed by {counted(request.prefill_workers, 'worker')} ({request.prefill_plan}) alone; no such "
+            "service was measured"
         )
     if request.plan.pp > 1:
         notes.append(

@@ -9,7 +9,7 @@ from ...features.errors import SpecError, listed
 from ...models.predict.power_law import PowerSetting, read_setting
 from ..architectures.estimate import formats_of
 from ..architectures.facts import ModelFacts
-from ..architectures.plan import ONE_DEVICE, ParallelPlan
+from ..architectures.plan import MAX_RANKS, ONE_DEVICE, ParallelPlan
 from ..architectures.step import Formats
 from .batching.load import MIN_RATE, Load
 from .host_experts import HOST_ENGINE, check_host_experts
@@ -178,9 +178,10 @@ class ServingRequest:
             )
 
     def _check_prefill(self) -> None:
-        if self.prefill_workers < 0:
+        if not 0 < self.prefill_workers <= MAX_RANKS:
             raise SpecError(
-                f"prefill_workers must be at least 0, got {self.prefill_workers!r}", field="prefill_workers"
+                f"prefill_workers must be between 0 and {MAX_RANKS}, got {self.prefill_workers!r}",
+                field="prefill_workers",
             )
         if self.load.kind != "open":
             raise SpecError(
@@ -199,23 +200,29 @@ class ServingRequest:
         return self.speculation is None and not self.host_experts and not self.prefill_workers
 
     @property
+    def workers(self) -> int:
+        """Workers of the kind of which there are more; replicas alone where they compute their own prompts."""
+        return max(self.replicas, self.prefill_workers)
+
+    @property
     def gpus(self) -> int:
         """Devices of all replicas, and of workers of prompts."""
         return self.plan.devices * self.replicas + self.prefill_workers * self.prefill_plan.devices
 
 
-def replicas_of(plan: ParallelPlan, gpus: int | None, apart: int = 0) -> int:
-    """Copies of a plan on so many devices less those of workers of prompts, `apart`; None: one.
+def replicas_of(plan: ParallelPlan, gpus: int | None, prefill_devices: int = 0) -> int:
+    """Copies of a plan on so many devices less those of workers of prompts; None: one.
 
     Raises:
         SpecError: the devices are no multiple of the plan's.
     """
     if gpus is None:
         return 1
-    count, rest = divmod(gpus - apart, plan.devices)
+    count, rest = divmod(gpus - prefill_devices, plan.devices)
     if count < 1 or rest:
-        near = [apart + size * plan.devices for size in (count, count + 1) if size > 0] or [apart + plan.devices]
-        less = f" less the {apart} of prefill_workers" if apart else ""
+        sizes = (count, count + 1) if count > 0 else (1,)
+        near = [prefill_devices + size * plan.devices for size in sizes]
+        less = f" less the {prefill_devices} of prefill_workers" if prefill_devices else ""
         raise SpecError(
             f"gpus {gpus}{less} is no multiple of the {plan.devices} that the plan takes ({plan}); use "
             f"{' or '.join(map(str, near))}", field="gpus",
@@ -267,7 +274,7 @@ def serving_request(
         power_limit_w: power limit that each device is set to, in watts; None: its own.
         clock_hz: clock that its compute units are locked to, in hertz; None: as high as the limit allows.
         prefill_workers: workers that compute prompts alone; `gpus` has theirs, too.
-        prefill_tp: devices of each; None: `tp`.
+        prefill_tp: devices of each; None: as many as a stage of the plan has.
 
     Raises:
         SpecError: there is no load or more than one, one does not read `rounds` or `requests`, or a value is none that is
@@ -288,7 +295,7 @@ def serving_request(
         raise SpecError(
             "prefill_tp is of prefill_workers, of which there are none; say how many", field="prefill_workers"
         )
-    prefill_plan = ParallelPlan(tp=tp if prefill_tp is None else prefill_tp)
+    prefill_plan = ParallelPlan(tp=plan.stage_ranks if prefill_tp is None else prefill_tp)
     return ServingRequest(
         facts=facts, device=device, load=loads[0], formats=formats_of(facts, dtype=dtype, weights=weights, kv=kv_dtype),
         plan=plan, engine=engine_named(engine), engine_version=engine_version,

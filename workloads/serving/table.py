@@ -25,8 +25,8 @@ Row = Mapping[str, Any]
 
 COLUMNS = (
     "model", "device", "num_gpus", "tp", "pp", "ep", "dp", "engine", "engine_version", "precision", "weight_dtype", "kv_dtype",
-    "isl", "osl", "concurrency", "batch", "request_rate", "num_requests", "load", "task", "mode", "note", "prefill_workers",
-    "decode_workers", "decode_tp", "decode_ep", "decode_dp", "spec_tokens", "spec_acceptance", "draft_model", "power_limit_w",
+    "isl", "osl", "concurrency", "batch", "request_rate", "num_requests", "load", "task", "mode", "note", "decode_workers",
+    "decode_tp", "decode_ep", "decode_dp", "spec_tokens", "spec_acceptance", "draft_model", "power_limit_w",
     "clock_hz", *FACTS,
 )  # fmt: skip
 """The columns that are read; all but `model`, `device` and a load may be missing."""
@@ -122,9 +122,9 @@ SHIPPED_FORMATS = ("", "auto", "full_prec", "mxfp4")
 CACHES: Mapping[str, str | None] = {
     **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2"), "fp8"),
     "int8": "int8",
-    **dict.fromkeys(("auto", *DTYPES)),
+    **dict.fromkeys(("auto", *(name for name, dtype in DTYPES.items() if dtype != "fp32"))),
 }
-"""Formats of the cache by the names of tables; None: that of activations."""
+"""Formats of the cache by the names of tables; None: that of activations, of which those of 16 bits are as long."""
 MODES = ("agg", "disagg")
 """What `mode` says: the same devices compute prompts and answers, or others do."""
 
@@ -227,6 +227,8 @@ def row_formats(row: Row, facts: ModelFacts) -> Formats:
         known = listed(dict.fromkeys((*WEIGHTS, *DTYPES)))
         raise SpecError(f"{column} {word[:40]!r} is no format that is known; give one of {known}", field=column)
     kv_word = _text(row, "kv_dtype").lower()
+    if word == "mxfp4" and "mxfp4" not in (facts.experts, facts.weights):
+        raise SpecError(f"{facts.name} does not ship in mxfp4; give one of {listed(WEIGHTS)}", field=column)
     if kv_word and kv_word not in CACHES:
         raise SpecError(f"kv_dtype {kv_word[:40]!r} is none; give one of {listed(CACHES)}", field="kv_dtype")
     dtype, weights, kv = DTYPES.get(word), WEIGHTS.get(word), CACHES.get(kv_word)
@@ -246,13 +248,17 @@ def row_formats(row: Row, facts: ModelFacts) -> Formats:
 
 
 def _text(row: Row, name: str) -> str:
-    """A text, empty where the row has none; a number, such as a version, as it is written."""
+    """A text, empty where the row has none.
+
+    Raises:
+        SpecError: it is none: of a version 0.10 a number says 0.1.
+    """
     value = row.get(name)
     if value is None or value != value:
         return ""
-    if isinstance(value, list | dict):
-        raise SpecError(f"{name} holds a list; a row has one value", field=name)
-    return str(value).strip()
+    if not isinstance(value, str):
+        raise SpecError(f"{name} must be text, such as '0.10', got {str(value)[:40]!r}", field=name)
+    return value.strip()
 
 
 def _number(row: Row, name: str) -> float | None:
@@ -339,7 +345,10 @@ def _load(row: Row) -> tuple[Load, int | None]:
     client = _client(row)
     mean = (1 + client.shortest) / 2
     spread = (1 - client.shortest) / (1 + client.shortest)
-    rate, concurrency, batch = (_number(row, name) for name in ("request_rate", "concurrency", "batch"))
+    # vLLM's client writes an infinite rate where all requests are sent at once, or as many as its concurrency lets.
+    at_once = row.get("request_rate") == math.inf
+    rate = None if at_once else _number(row, "request_rate")
+    concurrency, batch = (_number(row, name) for name in ("concurrency", "batch"))
     if concurrency is not None and rate is not None:
         raise SpecError("a load is a concurrency or a request_rate, not both", field="request_rate")
     # Beside a concurrency the batch is what a server may run at most, or a mean that was measured.
@@ -349,7 +358,7 @@ def _load(row: Row) -> tuple[Load, int | None]:
         ), None
     if rate is not None:
         return Load("open", rate, inputs, outputs, requests=requests, cached=client.cached), None
-    kind = LOADS.get(_text(row, "load") or (STATIC if batch else ""))
+    kind = QUEUED if at_once else LOADS.get(_text(row, "load") or (STATIC if batch else ""))
     if kind == QUEUED:
         sequences = None if batch is None else _whole(row, "batch", 1)
         requests = requests or (None if sequences is None else min(max(4 * sequences, 64), 4000))

@@ -100,6 +100,7 @@ def test_formats_of_rows() -> None:
         ({"weight_dtype": "fp6"}, "weight_dtype"), ({"kv_dtype": "banana"}, "kv_dtype"), ({"mode": "banana"}, "mode"),
         ({"num_gpus": 1, "tp": 4}, "num_gpus"), ({"num_gpus": 6, "tp": 4}, "num_gpus"), ({"num_gpus": 0}, "num_gpus"),
         ({"request_rate": 0.5}, "request_rate"), ({"engine": [1]}, "engine"),
+        ({"engine_version": 0.1}, "engine_version"), ({"precision": "mxfp4"}, "precision"), ({"kv_dtype": "fp32"}, "kv_dtype"),
         ({"concurrency": None, "batch": math.inf, "load": "offline (infinite rate)"}, "batch"),
         ({"model": "a/b", "layers": math.inf, "hidden": 64, "heads": 8}, "layers"),
     ],
@@ -110,8 +111,10 @@ def test_what_a_row_cannot_mean_is_refused(change: dict[str, Any], field: str) -
     assert refused.value.field == field
 
 
-def test_numbers_and_versions_may_be_texts() -> None:
-    assert request_of(ROW | {"isl": "1024", "engine_version": 0.17}).load == request_of(ROW).load
+def test_numbers_may_be_texts_and_formats_have_several_names() -> None:
+    assert request_of(ROW | {"isl": "1024"}).load == request_of(ROW).load
+    assert request_of(ROW | {"request_rate": math.inf}).load.kind == "closed"
+    assert request_of(ROW | {"request_rate": math.inf, "concurrency": None}).load.kind == "queued"
     assert request_of(ROW | {"weight_dtype": "w4a16"}).formats.weights == "int4"
     assert request_of(ROW | {"kv_dtype": "fp8_e4m3"}).formats.kv == "fp8"
 

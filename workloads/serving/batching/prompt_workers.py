@@ -73,7 +73,7 @@ def simulate_apart(
     busy_s = energy_j = 0.0
     steps = 0
     of_request = np.random.default_rng(_SEED).integers(prompts.count, size=len(at_s))
-    for some in _of_each(of_request, prompts.count):
+    for some in _of_each(of_request):
         ones = np.ones(len(some), dtype=np.int64)
         run = simulate(prompts.table, Arrivals(arrivals.inputs[some], ones, at_s[some]), prompts.how)
         first_s[some] = run.first_s
@@ -81,22 +81,40 @@ def simulate_apart(
     how = replace(answers.how, decode_only=True, between_s=0.0, cached=0.0)
     order = np.argsort(first_s, kind="stable")
     runs = []
-    for some in _of_each(np.arange(len(order)) % answers.count, answers.count):
+    for some in _of_each(np.arange(len(order)) % answers.count):
         rows = order[some]
         # Workers of answers read the prompt and its first token.
         comes_s = first_s[rows] + transfer_s[rows]
         again = np.argsort(comes_s, kind="stable")
         rows, comes_s = rows[again], comes_s[again]
         run = simulate(answers.table, Arrivals(arrivals.inputs[rows] + 1, arrivals.outputs[rows], comes_s), how)
-        # An answer of one token ends where its prompt does.
-        last_s = np.where(run.outputs > 1, run.last_s, first_s[rows])
-        runs.append((rows, replace(run, sent_s=at_s[rows], first_s=first_s[rows], last_s=last_s)))
+        runs.append((rows, _from_sending(run, at_s[rows], first_s[rows])))
     return runs, PromptWork(busy_s, energy_j, steps)
 
 
-def _of_each(which: npt.NDArray[np.int64], count: int) -> Iterator[npt.NDArray[np.int64]]:
-    """The places of each number below `count` that occurs."""
-    for number in range(count):
-        places = np.flatnonzero(which == number)
-        if len(places):
-            yield places
+def _from_sending(run: Service, sent_s: Floats, first_s: Floats) -> Service:
+    """The service of a worker of answers as the client sees it.
+
+    What a request takes beyond its decode steps, the transfer and the wait for a place, lies between its first two tokens.
+    """
+    # An answer of one token ends where its prompt does.
+    last_s = np.where(run.outputs > 1, run.last_s, first_s)
+    decodes = run.outputs > 1
+    count, steps = int(decodes.sum()), float(run.weights.sum())
+    if not count:
+        return replace(run, sent_s=sent_s, first_s=first_s, last_s=last_s, waited_s=first_s - sent_s)
+    step_s = float(run.gaps_s @ run.weights) / steps
+    beyond_s = np.where(decodes, np.maximum(last_s - first_s - (run.outputs - 1) * step_s, 0.0), 0.0)
+    # As many gaps as before: the first of each answer is as long as a step and what lies beyond.
+    gaps_s = np.concatenate([run.gaps_s, beyond_s[decodes] + step_s])
+    weights = np.concatenate([run.weights * max(1 - count / steps, 0.0), np.ones(count)])
+    return replace(
+        run, sent_s=sent_s, first_s=first_s, last_s=last_s, gaps_s=gaps_s, weights=weights,
+        waited_s=first_s - sent_s + beyond_s,
+    )  # fmt: skip
+
+
+def _of_each(which: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """The places of each number that occurs."""
+    for number in np.unique(which):
+        yield np.flatnonzero(which == number)

@@ -106,6 +106,7 @@ class Service:
         steps: Steps that ran.
         tokens: Mean number of sequences that decode in a step.
         preemptions: How often a sequence lost its place in the cache.
+        waited_s: How long each request waited in all; None: until its first token.
     """
 
     sent_s: Floats
@@ -120,6 +121,7 @@ class Service:
     steps: int
     tokens: float
     preemptions: int = 0
+    waited_s: Floats | None = None
 
     @property
     def overload(self) -> float:
@@ -128,7 +130,8 @@ class Service:
         if n < _OVERLOAD_LEAST:
             return 1.0
         early, late = (slice(start, start + n // 4) for start in (n // 4, 3 * n // 4))
-        waits_s, gap_s = self.first_s - self.sent_s, float(self.sent_s[late].mean() - self.sent_s[early].mean())
+        waits_s = self.first_s - self.sent_s if self.waited_s is None else self.waited_s
+        gap_s = float(self.sent_s[late].mean() - self.sent_s[early].mean())
         return 1 + float(waits_s[late].mean() - waits_s[early].mean()) / gap_s if gap_s > 0 else 1.0
 
 

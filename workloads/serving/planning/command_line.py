@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ...architectures.config.catalogue import model_names
 from ...architectures.facts import ModelFacts
 from ...architectures.memory import memory
 from ...architectures.step import WEIGHT_ONLY_B, Step
@@ -70,12 +71,13 @@ def _length(question: PlanQuestion) -> int:
 
 def _is_shipped(facts: ModelFacts) -> bool:
     """Whether a model's name is that of a public checkpoint."""
-    return Path(facts.source).suffix not in (".json", ".yaml", ".yml")
+    return facts.name in model_names()
 
 
 def _checkpoint(facts: ModelFacts) -> str:
     """What an engine takes for a model: its name, or the folder of its configuration."""
-    return facts.name if _is_shipped(facts) else str(Path(facts.source).parent)
+    is_file = Path(facts.source).suffix in (".json", ".yaml", ".yml")
+    return str(Path(facts.source).parent) if is_file else facts.name
 
 
 def _trtllm_options(chosen: Candidate) -> list[str]:
@@ -167,7 +169,7 @@ def _trtllm(question: PlanQuestion, chosen: Candidate) -> list[str]:
         words += ["--extra_llm_api_options", "options.yaml"]
     return [
         *words, "--max_seq_len", str(_length(question)), "--max_batch_size", str(_sequences(chosen)),
-        "--max_num_tokens", str(max(chosen.chunk, math.ceil(question.input_tokens))),
+        "--max_num_tokens", str(max(chosen.chunk, min(2 * math.ceil(question.input_tokens), _length(question)))),
         "--kv_cache_free_gpu_memory_fraction", f"{engine.of_free:g}",
     ]  # fmt: skip
 

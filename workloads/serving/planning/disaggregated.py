@@ -3,8 +3,9 @@
 Workers of one machine compute prompts, one at a time, and hand keys and values to others that decode. With `p` the time of a
 prompt and ρ the share of it that a worker is busy, prompts at random times wait ρ/(2(1 - ρ))·p (Pollaczek–Khinchine, a
 service of constant length). The first token comes from the worker of the prompt; the second waits until each rank has sent
-its share of the cache over one link (`engine/collectives.py`), nothing of it hidden behind the prompt. Decoding workers run
-steps without prompts. Both have the same formats and engine; a machine's split is repeated on the others.
+its share of the cache over one link (`engine/collectives.py`; of the kind with fewer ranks), nothing of it hidden behind the
+prompt. Decoding workers run steps without prompts. Both have the same formats and engine; a machine's split is repeated on the
+others.
 
 That is how splits are ranked. The cheapest are then simulated (`batching/prompt_workers.py`), with requests at random times.
 """
@@ -182,15 +183,20 @@ def _splits(question: PlanQuestion, device: Device, replicas: Sequence[Replica])
     steps = round(question.output_tokens) - 1
     # One of each has to have room.
     small = [replica for replica in replicas if _size(replica) < machine]
-    prompts = sorted(_prompts(question, device, small), key=lambda item: item.prompt_s * _size(item.replica))[:TRIED]
+    ranked = sorted(_prompts(question, device, small), key=lambda item: item.prompt_s * _size(item.replica))
+    # Of each plan the size of steps that is fastest.
+    prompts = list({item.replica.setting.plan: item for item in reversed(ranked)}.values())[::-1][:TRIED]
+    sent_s = {item.replica.setting.plan: item.transfer_s for item in ranked}
     answers = sorted(_answers(question, small), key=lambda item: -item.requests_s / _size(item.replica))
-    for first in prompts:
-        longest_s = (question.tpot_s or math.inf) - first.transfer_s / steps
+    for sender in prompts:
+        longest_s = (question.tpot_s or math.inf) - sender.transfer_s / steps
         fast: dict[ParallelPlan, _Answers] = {}
         for item in answers:
             if item.step_s <= longest_s:
                 fast.setdefault(item.replica.setting.plan, item)
         for second in list(fast.values())[:TRIED]:
+            # The kind with fewer ranks has the larger shares, each over one link.
+            first = replace(sender, transfer_s=max(sender.transfer_s, sent_s[second.replica.setting.plan]))
             for workers in range(1, machine // _size(first.replica) + 1):
                 others = (machine - workers * _size(first.replica)) // _size(second.replica)
                 for count in range(1, others + 1):

@@ -186,10 +186,10 @@ def plan_fleet(service: ServingPredictor, question: PlanQuestion, buckets: Seque
     cost = np.array([question.price(kind.device) * kind.plan.devices for kind in kinds])
     counts, shares, best = _solve(question, kinds, capacity, power_w, rates, cost)
     alone = {
-        kind: cost[place] * _alone(rates / capacity[place])
+        kind: cost[place] * _replicas_needed(rates / capacity[place])
         for place, kind in enumerate(kinds)
         if capacity[place].all()
-        and _alone(rates / capacity[place]) * kind.plan.devices <= question.counts.get(kind.device, math.inf)
+        and _replicas_needed(rates / capacity[place]) * kind.plan.devices <= question.at_most(kind.device)
     }  # fmt: skip
     cheapest = min(alone, key=lambda kind: alone[kind], default=None)
     used = {kind: cost[place] * counts[place] for place, kind in enumerate(kinds) if counts[place]}
@@ -285,7 +285,7 @@ def _capacities(
     return capacity, power_w
 
 
-def _alone(busy: Floats) -> int:
+def _replicas_needed(busy: Floats) -> int:
     """Replicas of a kind that serve all buckets, each of which keeps so many of them busy."""
     return math.ceil(float(busy.sum()) - 1e-9)
 
@@ -332,12 +332,12 @@ def _solve(
     if solution.x is None:
         needed = min(
             (
-                _alone(rates / row) * kind.plan.devices
+                (_replicas_needed(rates / row) * kind.plan.devices, kind.device)
                 for row, kind in zip(capacity, kinds, strict=True) if row.all()
             ),
             default=None,
         )  # fmt: skip
-        more = "" if needed is None else f"; {needed} of one kind would"
+        more = "" if needed is None else f"; {needed[0]} × {needed[1]} would"
         budget = "" if question.power_budget_w is None else f" within {question.power_budget_w:g} W"
         raise SpecError(
             f"{question.gpus} devices{budget} do not serve {question.rate:g} requests/s of these sizes{more}",

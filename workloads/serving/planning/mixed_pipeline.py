@@ -36,15 +36,15 @@ from ..request import scheduler_of
 from ..service_steps import check_engine, check_formats
 from ..speculation import Times
 from ..steps import WAITING_SHARE, limit_w
-from .command_line import command_line
+from .command_line import command_line, command_notes
 from .disaggregated import SimulatedTimes
 from .question import PlanQuestion
 from .space import MAX_STAGES, Refusals, Setting, formats_to_try, unlinked
-from .sweep import MAX_BATCH, SMALL_CHUNKS, Candidate, Replica, candidates, load_of, request_of
+from .sweep import MAX_BATCH, SLACK, SMALL_CHUNKS, Candidate, Replica, candidates, load_of, request_of
 
 ENGINE = "vllm"
 """The engine whose stages take layers as they are given."""
-SIMULATED = 12
+SIMULATED = 40
 """Most pipelines simulated, the cheapest first, until one keeps the limits."""
 SHARES = 4
 """Ways to deal layers out that are tried between the fewest and the most layers that the first kind has room for."""
@@ -164,17 +164,28 @@ def _longest(question: PlanQuestion) -> int:
 def best_pipeline(service: ServingPredictor, question: PlanQuestion) -> MixedPipeline | None:
     """The pipeline over two kinds of least cost whose simulated request at the percentile keeps the limits.
 
-    None where none does, or there are no `pairs`.
+    None where none of the `SIMULATED` cheapest does, or there are no `pairs`.
     """
     plans = [
         item for pair in pairs(service.predictor.devices, question) for item in _pipelines(service, question, *pair)
     ]
     plans.sort(key=lambda item: item[0].cost_per_million_tokens)
-    for plan, replica, kinds, layers in plans[:SIMULATED]:
+    tries = 0
+    # Of a pipeline that misses a limit those with more requests under way miss it, too.
+    missed: dict[tuple[object, ...], int] = {}
+    for plan, replica, kinds, layers in plans:
+        names = tuple((kind.device.name, kind.stages) for kind in kinds)
+        key = names, layers, plan.setting, plan.chunk, plan.replicas
+        if plan.concurrency >= missed.get(key, plan.concurrency + 1):
+            continue
         times = _simulated(question, plan, replica, kinds)
         limits = ((times.ttft_s, question.ttft_s), (times.tpot_s, question.tpot_s))
         if all(limit is None or question.value_of(latency) <= limit for latency, limit in limits):
             return _answer(question, plan, times, kinds, layers)
+        missed[key] = plan.concurrency
+        tries += 1
+        if tries == SIMULATED:
+            break
     return None
 
 
@@ -185,7 +196,7 @@ _Pipeline = tuple[Candidate, Replica, tuple[_Kind, _Kind], tuple[int, int]]
 def pairs(every: Catalogue, question: PlanQuestion) -> Iterator[tuple[tuple[_Kind, _Kind], Formats]]:
     """Numbers of stages on two kinds, and formats that both multiply.
 
-    None where nothing says how many there are of a kind: then one kind will do. Nor where the question guesses tokens or keeps
+    Empty where nothing says how many there are of a kind: then one kind will do. Nor where the question guesses tokens or keeps
     experts on the host, which is not modelled, or does not ask for the engine.
     """
     if (
@@ -256,7 +267,7 @@ def _pipelines(
             continue
         for chunk in (replica.chunk, *SMALL_CHUNKS):
             of_chunk = replace(replica, chunk=chunk, how=replace(replica.how, chunk=chunk))
-            for item in candidates(_priced(question, kinds), [of_chunk], Refusals()):
+            for item in candidates(_priced(question, kinds), [of_chunk], Refusals(), SLACK):
                 yield item, of_chunk, kinds, (layers, count - layers)
 
 
@@ -345,5 +356,6 @@ def _answer(
     notes = (
         "both machines are in one Ray cluster; ranks of the first stages are on the first kind",
         f"between them {8e-9 * NETWORK_B_PER_S:g} Gbit/s are assumed; no such service was measured",
+        *command_notes(question, plan),
     )
     return MixedPipeline(stages, plan, times, command, notes)

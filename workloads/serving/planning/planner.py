@@ -16,7 +16,7 @@ from .disaggregated import Split, best_split
 from .mixed_pipeline import MixedPipeline, best_pipeline
 from .question import PlanQuestion
 from .space import Refusal, Refusals, Setting, settings
-from .sweep import Candidate, candidates, keeps_exactly, load_of, replicas_of, request_of
+from .sweep import SLACK, Candidate, candidates, keeps_times, load_of, replicas_of, request_of
 
 TRIES = 200
 """Most plans simulated per aim that miss the limits. After them the best of all that were simulated and keep them is taken."""
@@ -56,14 +56,14 @@ class PlanAnswer:
     Attributes:
         question: The question.
         plans: Plans that were compared, refused ones included.
-        possible: Plans that are possible and keep the limits.
+        possible: Plans that are possible and within a tenth of the limits on latency, or below.
         refusals: Those that are not, by kind of reason.
         choices: The best plan for each aim.
         front: Plans that no other beats in cost, time per token and energy per token together, by cost.
         by_gpus: The plan of least cost at each number of devices.
         split: The cheapest split of prompts and answers over devices of their own, in closed form; None where there is none.
-        pipeline: The cheapest pipeline over two kinds of devices; None where there is none, or nothing says how many there are
-            of a kind.
+        pipeline: The cheapest pipeline over two kinds of devices; None where there is none, nothing says how many there are
+            of a kind, or a choice costs less.
     """
 
     question: PlanQuestion
@@ -103,7 +103,7 @@ def plan_service(
     refusals = Refusals()
     tell("plans")
     replicas = replicas_of(service, question, settings(question, service.predictor.devices, refusals), refusals)
-    items = candidates(question, replicas, refusals)
+    items = candidates(question, replicas, refusals, SLACK)
     tell("pipelines over two kinds")
     pipeline = best_pipeline(service, question)
     if not items:
@@ -120,9 +120,13 @@ def plan_service(
         tell(AIMS[name].title)
         if (choice := _choice(name, ranked(items, AIMS[name]), checks)) is not None:
             choices.append(choice)
-    if not choices:
+    if not choices and pipeline is None:
         raise SpecError(checks.why_none(), field=checks.field())
-    shown = [item for item in items if keeps_exactly(question, item)] or items
+    least = min((choice.cost_per_million_tokens.value for choice in choices), default=math.inf)
+    if pipeline is not None and pipeline.plan.cost_per_million_tokens >= least:
+        # Two machines for what one serves at less cost.
+        pipeline = None
+    shown = [item for item in items if keeps_times(question, item)]
     by_gpus = {
         gpus: ranked([item for item in shown if item.gpus == gpus], AIMS[COST])[0]
         for gpus in sorted({item.gpus for item in shown})
@@ -210,9 +214,9 @@ class _Checks:
         at = "" if is_power else f" for {self.question.percentile} % of requests"
         way = _LESS_POWER if is_power else "ask for a longer limit or more devices"
         return (
-            f"{len(self._known)} plans for {self.question.facts.name} that keep the limits in a steady state miss them when "
-            f"simulated. Nearest {item.replicas} × ({item.setting}), {item.concurrency} requests under way each: {value} "
-            f"{getattr(service, value):.4g}, of {getattr(self.question, limit):g}{at}; {way}"
+            f"{len(self._known)} plans for {self.question.facts.name} within {SLACK - 1:.0%} of the limits in a steady state "
+            f"miss them when simulated. Nearest {item.replicas} × ({item.setting}), {item.concurrency} requests under way "
+            f"each: {value} {getattr(service, value):.4g}, of {getattr(self.question, limit):g}{at}; {way}"
         )
 
 

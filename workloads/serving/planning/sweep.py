@@ -110,15 +110,20 @@ def replicas_of(
     return [replica for setting in every for replica in _replicas(service, question, setting, refusals)]
 
 
-def candidates(question: PlanQuestion, replicas: Iterable[Replica], refusals: Refusals) -> list[Candidate]:
-    """Every plan of replicas that keeps the limits; what does not is counted in `refusals`."""
-    plans = (item for replica in replicas for item in _plans(question, replica, refusals))
-    return [item for item in plans if _keeps(question, item, refusals)]
+def candidates(
+    question: PlanQuestion, replicas: Iterable[Replica], refusals: Refusals, slack: float = 1.0
+) -> list[Candidate]:
+    """Every plan of replicas that keeps the limits; what does not is counted in `refusals`.
+
+    Limits on latency are `slack` times as long: `SLACK` where a simulation decides afterwards.
+    """
+    plans = (item for replica in replicas for item in _plans(question, replica, refusals, slack))
+    return [item for item in plans if _keeps(question, item, refusals, slack)]
 
 
-def keeps_exactly(question: PlanQuestion, item: Candidate) -> bool:
-    """Whether a plan keeps the limits on latency in closed form."""
-    return item.ttft_s <= (question.ttft_s or math.inf) and item.tpot_s <= (question.tpot_s or math.inf)
+def keeps_times(question: PlanQuestion, item: Candidate | Steady, slack: float = 1.0) -> bool:
+    """Whether a service in closed form keeps `slack` times the limits on latency."""
+    return item.ttft_s <= slack * (question.ttft_s or math.inf) and item.tpot_s <= slack * (question.tpot_s or math.inf)
 
 
 def under_way(question: PlanQuestion, item: Candidate) -> int:
@@ -198,11 +203,11 @@ def _weights_share(question: PlanQuestion, setting: Setting, device: Device) -> 
     return question.facts.weights_of(setting.plan).size_b(setting.formats) / (device.fact("memory_b") or math.inf)
 
 
-def _plans(question: PlanQuestion, replica: Replica, refusals: Refusals) -> Iterator[Candidate]:
+def _plans(question: PlanQuestion, replica: Replica, refusals: Refusals, slack: float) -> Iterator[Candidate]:
     """Numbers of replicas and of sequences for one."""
     most = question.at_most(replica.setting.device) // replica.setting.plan.devices
     if question.rate is not None:
-        yield from _at_rate(question, replica, most, question.rate, refusals)
+        yield from _at_rate(question, replica, most, question.rate, refusals, slack)
     elif question.concurrency is not None:
         for replicas in _counts(1, min(most, round(question.concurrency))):
             sequences, service = _shared(question, replica, replicas, round(question.concurrency))
@@ -240,16 +245,13 @@ def _powered(question: PlanQuestion, replica: Replica, most: int, service: Stead
 
 
 def _at_rate(
-    question: PlanQuestion, replica: Replica, most: int, rate: float, refusals: Refusals
+    question: PlanQuestion, replica: Replica, most: int, rate: float, refusals: Refusals, slack: float
 ) -> Iterator[Candidate]:
     """Numbers of replicas that sustain a rate within the limits on latency, each with the sequences under way that result."""
     outputs = max(round(question.output_tokens), 1)
     sizes = (*(size for size in BATCHES if size < replica.most), replica.most)
     services = [(size, replica.steady(size, question)) for size in sizes]
-    within = [
-        (size, item) for size, item in services
-        if item.ttft_s <= SLACK * (question.ttft_s or math.inf) and item.tpot_s <= SLACK * (question.tpot_s or math.inf)
-    ]  # fmt: skip
+    within = [(size, item) for size, item in services if keeps_times(question, item, slack)]
     if not within:
         # With the fewest sequences it is as fast as it can be; `_keeps` says which limit it misses.
         yield _candidate(question, replica, most, *services[0])
@@ -296,15 +298,15 @@ def _candidate(
     )  # fmt: skip
 
 
-def _keeps(question: PlanQuestion, item: Candidate, refusals: Refusals) -> bool:
-    """Whether a plan keeps the limits, or may as simulated."""
-    for name, value, limit, unit, slack in (
-        ("ttft", item.ttft_s, question.ttft_s, "s to the first token", SLACK),
-        ("tpot", item.tpot_s, question.tpot_s, "s per token", SLACK),
+def _keeps(question: PlanQuestion, item: Candidate, refusals: Refusals, slack: float) -> bool:
+    """Whether a plan keeps the limits, those on latency `slack` times as long."""
+    for name, value, limit, unit, more in (
+        ("ttft", item.ttft_s, question.ttft_s, "s to the first token", slack),
+        ("tpot", item.tpot_s, question.tpot_s, "s per token", slack),
         ("power", item.power_w, question.power_budget_w, "W", 1.0),
     ):
         # Where power is unknown nothing says that a budget holds.
-        if limit is not None and not value <= slack * limit:
+        if limit is not None and not value <= more * limit:
             word = f"{value:.4g} {unit}" if math.isfinite(value) else f"an unknown number of {unit}"
             refusals.add(
                 name,

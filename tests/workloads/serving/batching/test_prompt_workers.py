@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,6 +63,23 @@ def test_every_request_is_answered_once_by_some_worker() -> None:
 def test_prompts_wait_for_each_other_and_not_for_answers() -> None:
     few, many = (simulate_apart(workers(count), workers(1), arrivals(0.004), np.zeros(24))[0][0][1] for count in (1, 8))
     assert (few.first_s - few.sent_s).mean() > 2 * (many.first_s - many.sent_s).mean()
+
+
+def test_gaps_have_the_transfer_and_the_wait_for_a_place() -> None:
+    ((_, run),), _ = simulate_apart(workers(8), workers(1), arrivals(0.004), np.full(24, 0.3))
+    mean_s = float(run.gaps_s @ run.weights / run.weights.sum())
+    assert mean_s == pytest.approx(float(((run.last_s - run.first_s) / (run.outputs - 1)).mean()), rel=0.01)
+    assert run.gaps_s.max() > 0.3
+
+
+def test_answers_that_wait_ever_longer_are_an_overload() -> None:
+    narrow = workers(1)
+    one = Workers(1, narrow.table, replace(narrow.how, sequences=1))
+    ((_, run),), _ = simulate_apart(workers(8), one, arrivals(0.05, 200), np.zeros(200))
+    # An answer takes 0.1 s, and one comes every 0.05.
+    assert run.overload == pytest.approx(2, rel=0.1)
+    ((_, calm),), _ = simulate_apart(workers(8), workers(1), arrivals(0.05, 200), np.zeros(200))
+    assert calm.overload < 1.05
 
 
 def test_answers_of_one_token_end_with_their_prompt() -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from kernelcast.features.errors import SpecError
 from kernelcast.workloads.serving.planning.fleet import MAX_BUCKETS, Bucket, buckets_of, plan_fleet
+from kernelcast.workloads.serving.planning.space import Refusals
+from kernelcast.workloads.serving.planning.sweep import candidates, replicas_of
 from kernelcast.workloads.serving.predict import ServingPredictor
 
 BUCKETS = (Bucket(128, 64, 0.8), Bucket(4096, 256, 0.2))
@@ -67,6 +69,17 @@ def test_a_fleet_takes_no_more_of_a_kind_than_there_are(service: ServingPredicto
     assert sum(kind.gpus for kind in free.kinds if kind.setting.device == "nvidia-l40s") > 2
     assert 0 < sum(kind.gpus for kind in few.kinds if kind.setting.device == "nvidia-l40s") <= 2
     assert few.cost_per_hour > free.cost_per_hour
+
+
+def test_replicas_of_a_fleet_keep_the_limits_exactly(service: ServingPredictor, ask: Any) -> None:
+    pytest.importorskip("scipy", reason="the integer program needs the extra calibrate")
+    limit_s = 0.012
+    question = ask(gpus=8, rate=20.0, tpot_s=limit_s, weights=["bf16"])
+    fleet = plan_fleet(service, question, (Bucket(1024, 256, 1.0),))
+    alone = ask(gpus=fleet.kinds[0].setting.plan.devices, input_tokens=1024, output_tokens=256, weights=["bf16"])
+    replicas = replicas_of(service, alone, [fleet.kinds[0].setting], Refusals())
+    kept = [item for item in candidates(alone, replicas, Refusals()) if item.tpot_s <= limit_s]
+    assert fleet.kinds[0].capacity[0] == pytest.approx(max(item.throughput_tok_s for item in kept) / 256, rel=0.01)
 
 
 def test_fleets_that_cannot_be_say_why(service: ServingPredictor, ask: Any) -> None:

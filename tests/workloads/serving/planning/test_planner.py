@@ -50,6 +50,18 @@ def test_fewest_gpus_for_a_rate_and_limits(service: ServingPredictor, ask: Any) 
     assert fewest.service.requests_s.value == pytest.approx(60, rel=0.15)
 
 
+def test_a_pipeline_is_an_answer_where_no_choice_keeps_the_limits_as_simulated(
+    service: ServingPredictor, ask: Any
+) -> None:
+    question = {"devices": ("h100-sxm:1", "l40s:2"), "gpus": None, "weights": ["fp8"], "concurrency": 1.0}
+    for tpot_s in (0.055, 0.06, 0.08):
+        answer = plan_service(service, ask("meta-llama/Llama-3.1-70B", tpot_s=tpot_s, **question))
+        assert answer.choices or answer.pipeline is not None
+        if answer.choices and answer.pipeline is not None:
+            least = min(choice.cost_per_million_tokens.value for choice in answer.choices)
+            assert answer.pipeline.plan.cost_per_million_tokens < least
+
+
 def test_limits_that_no_plan_keeps_say_the_nearest(service: ServingPredictor, ask: Any) -> None:
     with pytest.raises(SpecError, match=r"none of \d+ plans .* nearest .* s per token, of 1e-05") as refused:
         plan_service(service, ask(tpot_s=1e-5))
