@@ -42,6 +42,9 @@ START: Mapping[str, float] = {
 WIDTH: Mapping[str, float] = dict.fromkeys(START, 1.0) | {"decode_factor": 0.25, "prompt_factor": 0.25}
 """How far, in logarithms, a number is expected to be from its start: a weak prior that keeps what rows do not tell."""
 PRIOR = 0.003
+FITTED = ("TTFT", "TPOT", "output tokens/s", "all tokens/s")
+ENERGY = "J/token"
+"""What is judged, and has no part in the fit: power is one law for all services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,8 @@ class Case:
     how: Scheduling
     request: ServingRequest
     labels: Mapping[str, float]
+    resting_w: float
+    limit_w: float
 
 
 def cases(
@@ -69,13 +74,10 @@ def cases(
         if request.engine == engine and request.client == client and request.device.startswith(vendor):
             chosen.append((row, request))
     for row, request in chosen[:: max(1, len(chosen) // most)]:
-        labels = {
-            name: value
-            for name in ("TTFT", "TPOT", "output tokens/s", "all tokens/s")
-            if (value := TARGETS[name][2](row))
-        }
+        labels = {name: value for name in (*FITTED, ENERGY) if (value := TARGETS[name][2](row))}
         plan = set_up(service, request)
-        yield Case(row, plan.table, plan.shares, plan.how, request, labels)
+        resting_w = service.times(request).resting_w
+        yield Case(row, plan.table, plan.shares, plan.how, request, labels, resting_w, plan.limit_w)
 
 
 def _mean(made: Served, values: Sequence[Floats]) -> float:
@@ -113,7 +115,14 @@ def log_errors(items: Sequence[Case], numbers: Mapping[str, float]) -> dict[str,
             "output tokens/s": request.replicas * outputs / made.duration_s,
             "all tokens/s": request.replicas * (outputs + made.input_tokens) / made.duration_s,
         }
+        if table.knows_energy:
+            devices = request.plan.devices
+            idle_s = max(0.0, made.duration_s - made.total(run.busy_s for run in made.runs))
+            total_j = made.total(run.energy_j for run in made.runs) + case.resting_w * devices * idle_s
+            values[ENERGY] = min(total_j, case.limit_w * devices * made.duration_s) / outputs
         for name, label in case.labels.items():
+            if name not in values:
+                continue
             errors[name].append(float(np.log(values[name] / label)))
     return errors
 
@@ -123,7 +132,8 @@ def fitted(items: Sequence[Case], names: Sequence[str]) -> dict[str, float]:
     start, width = (np.array([kind[name] for name in names]) for kind in (START, WIDTH))
 
     def loss(x: Any) -> float:
-        errors = np.abs(np.concatenate([*log_errors(items, dict(zip(names, start * np.exp(x), strict=True))).values()]))
+        every = log_errors(items, dict(zip(names, start * np.exp(x), strict=True)))
+        errors = np.abs(np.concatenate([values for name, values in every.items() if name in FITTED]))
         return float(np.minimum(errors, 1.5).mean() + PRIOR * np.square(x / width).sum())
 
     simplex = np.vstack([np.zeros(len(names)), np.diag(width)])
