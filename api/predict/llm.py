@@ -254,7 +254,7 @@ def read_plan(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, Electric
     """
     others, needed = ("price_per_hour", *ELECTRICITY_FIELDS), ("devices", "input_tokens", "output_tokens")
     root, values = _read(body, _PLAN_WANTED, PLAN_FIELDS, others, needed)
-    return _plan_question(root, values, catalogue, 1), _electricity(root)
+    return _plan_question(root, values, catalogue), _electricity(root)
 
 
 def read_fleet(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, tuple[Bucket, ...]]:
@@ -267,7 +267,9 @@ def read_fleet(body: bytes, catalogue: Catalogue) -> tuple[PlanQuestion, tuple[B
     root, values = _read(body, _FLEET_WANTED, FLEET_FIELDS, ("price_per_hour", "sizes"), needed)
     buckets = naming_field(lambda: buckets_of(*_sizes(body, root)), paths=_PATHS)
     inputs, outputs = mean_sizes(buckets)
-    return _plan_question(root, values | {"input_tokens": inputs, "output_tokens": outputs}, catalogue, 2), buckets
+    return _plan_question(
+        root, values | {"input_tokens": inputs, "output_tokens": outputs}, catalogue, is_fleet=True
+    ), buckets
 
 
 def _sizes(body: bytes, root: dict[str, Any]) -> list[Floats]:
@@ -300,8 +302,10 @@ def _draft(values: dict[str, Any]) -> ModelFacts | None:
     return None if name is None else naming_field(lambda: model_facts(name), paths={"model": "draft"})
 
 
-def _plan_question(root: Mapping[str, Any], values: dict[str, Any], catalogue: Catalogue, times: int) -> PlanQuestion:
-    """A question to a planner, each of whose settings is swept so many times."""
+def _plan_question(
+    root: Mapping[str, Any], values: dict[str, Any], catalogue: Catalogue, is_fleet: bool = False
+) -> PlanQuestion:
+    """A question to a planner; a fleet sweeps each setting for two sizes of requests."""
     prices = root.get("price_per_hour")
     if prices is not None and not isinstance(prices, dict):
         raise invalid_field("price_per_hour", f"must be an object of prices by device, not {kind_of(prices)}")
@@ -311,8 +315,10 @@ def _plan_question(root: Mapping[str, Any], values: dict[str, Any], catalogue: C
         return plan_question(facts, values.pop("devices"), catalogue, prices=prices, draft=draft, **values)
 
     question = naming_field(checked, paths=_OF_LISTS)
-    count = times * naming_field(lambda: sum(1 for _ in settings(question, catalogue, Refusals())), paths=_PATHS)
-    if times == 1:
+    count = (1 + is_fleet) * naming_field(
+        lambda: sum(1 for _ in settings(question, catalogue, Refusals())), paths=_PATHS
+    )
+    if not is_fleet:
         # A pipeline has steps of two kinds.
         count += 2 * naming_field(lambda: sum(1 for _ in pairs(catalogue, question)), paths=_PATHS)
     if facts.expert_layers:

@@ -28,7 +28,7 @@ from .replicas import FULL_CACHE, Served, Share, serve, serve_apart, service_not
 from .request import ServingRequest, scheduler_of
 from .service_steps import check_engine, check_formats, no_room, steps_of
 from .speculation import UNMEASURED, SpeculationResult, SpeculativeSteps, Times, speculation_result
-from .steps import SUSTAINED, WAITING_SHARE, KernelEstimates, limit_w
+from .steps import SUSTAINED, KernelEstimates, limit_w, waiting_w
 
 SHARES = (0.5, 0.9, 0.99)
 """Percentiles of every latency."""
@@ -163,12 +163,11 @@ class ServingPredictor:
             SpecError: a kernel cannot be predicted.
         """
         device, times = self.predictor.devices.get(request.device), self.times(request)
-        waiting_w = min(WAITING_SHARE * (device.fact("tdp_w") or 0.0), limit_w(device, request.setting))
         guesses, drafting = (times.tokens, times.drafting) if isinstance(times, SpeculativeSteps) else (0, None)
         return StepTable(
             times, batch=batch, length=length, prompt=prompt, chunk=chunk, contexts=contexts, guesses=guesses,
             drafting=drafting, overhead=profile.overhead_of(request.plan.stage_ranks),
-            waiting_w=waiting_w * request.plan.devices, least_chunk=least_chunk,
+            waiting_w=waiting_w(device, request.setting) * request.plan.devices, least_chunk=least_chunk,
         )  # fmt: skip
 
     def predict(self, request: ServingRequest) -> ServingPrediction:

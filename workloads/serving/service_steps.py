@@ -26,7 +26,7 @@ from .request import VENDORS, ServingRequest, scheduler_name
 from .speculation import SpeculativeSteps, Times, draft_formats, draft_plan
 from .steps import KernelEstimates, StepTimes
 
-CACHES: Mapping[str, tuple[str, ...]] = {"vllm": ("fp8",), "sglang": ("fp8",), "trtllm": ("fp8", "int8")}
+ENGINE_CACHES: Mapping[str, tuple[str, ...]] = {"vllm": ("fp8",), "sglang": ("fp8",), "trtllm": ("fp8", "int8")}
 """Formats of a cache beside that of activations, by engine (`--kv-cache-dtype` of vLLM and SGLang; int8 is of TensorRT-LLM's
 compiled engines, before 1.0)."""
 IDLE_SHARE = 0.176
@@ -242,7 +242,7 @@ def check_formats(engine: str, formats: Formats, device: Device) -> None:
         raise SpecError(
             f"{device.title} computes no bf16, which {engine} needs units for; use dtype fp16", field="dtype"
         )
-    caches = CACHES.get(engine, (formats.kv,))
+    caches = ENGINE_CACHES.get(engine, (formats.kv,))
     if formats.kv not in (formats.dtype, *caches):
         raise SpecError(
             f"{engine} keeps no {formats.kv} cache beside {formats.dtype} activations; use {listed((formats.dtype, *caches))}",

@@ -55,6 +55,11 @@ def limit_w(device: Device, setting: PowerSetting | None) -> float:
     return own_w if setting is None or setting.power_limit_w is None else setting.power_limit_w
 
 
+def waiting_w(device: Device, setting: PowerSetting | None) -> float:
+    """Watts of a device that waits for its host or for others; 0 where its limit is not public."""
+    return min(WAITING_SHARE * (device.fact("tdp_w") or 0.0), limit_w(device, setting))
+
+
 class KernelEstimates:
     """Estimates of steps' kernels, which engines that run the same kernels share."""
 

@@ -65,8 +65,7 @@ def command_notes(question: PlanQuestion, chosen: Candidate) -> list[str]:
 
 def _length(question: PlanQuestion) -> int:
     """Tokens of the longest request that is taken: the lengths of a question are means."""
-    mean = math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
-    return min(2 * mean, question.facts.max_length or 2 * mean)
+    return min(2 * question.longest, question.facts.max_length or 2 * question.longest)
 
 
 def _is_shipped(facts: ModelFacts) -> bool:

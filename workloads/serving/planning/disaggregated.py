@@ -30,7 +30,7 @@ from ...architectures.step import Step
 from ..batching.prompt_workers import Workers, simulate_apart
 from ..batching.simulation import Arrivals, poisson
 from ..engine.collectives import MOST_DEVICES, shipped_laws
-from ..engine.service_profile import ELSEWHERE, service_profile
+from ..engine.service_profile import ELSEWHERE, ServiceProfile, service_profile
 from ..predict import Latency, ServingPredictor, latency_of
 from .question import PlanQuestion
 from .space import Setting
@@ -55,6 +55,21 @@ class SimulatedTimes:
 
     ttft_s: Latency
     tpot_s: Latency
+
+    @classmethod
+    def of(
+        cls, ttft_s: Floats, tpot_s: Floats, profile: ServiceProfile, architectures: Sequence[str],
+        weights: Floats | None = None,
+    ) -> SimulatedTimes:  # fmt: skip
+        """Those of requests that weigh so much (None: alike), each of shape `(n,)`, on devices of such architectures."""
+
+        def latency(values: Floats, target: str) -> Latency:
+            half = ELSEWHERE * max(profile.half_width(target, name) for name in architectures)
+            return latency_of(
+                values, lambda value: Interval(value, value * math.exp(-half), value * math.exp(half)), weights
+            )
+
+        return cls(latency(ttft_s, "ttft"), latency(tpot_s, "tpot"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +181,7 @@ def _simulated(question: PlanQuestion, device: Device, split: Split, machine: _M
     ttft_s = np.concatenate([run.first_s - run.sent_s for _, run in runs])
     tpot_s = np.concatenate([(run.last_s - run.first_s) / (outputs - 1) for _, run in runs])
     profile = service_profile(split.decode.engine, None, device.vendor)
-
-    def latency(values: Floats, target: str) -> Latency:
-        half = ELSEWHERE * profile.half_width(target, device.architecture)
-        return latency_of(values, lambda value: Interval(value, value * math.exp(-half), value * math.exp(half)))
-
-    return SimulatedTimes(latency(ttft_s, "ttft"), latency(tpot_s, "tpot"))
+    return SimulatedTimes.of(ttft_s, tpot_s, profile, [device.architecture])
 
 
 def _alike(tokens: int) -> npt.NDArray[np.int64]:

@@ -22,20 +22,19 @@ import numpy as np
 from ....features.batch.cases import Floats
 from ....features.device import Catalogue, Device
 from ....features.errors import SpecError
-from ....models.predict.prediction import Interval
 from ...architectures.memory import memory
 from ...architectures.plan import ParallelPlan
 from ...architectures.step import Formats, Step
 from ..batching.load import Load
 from ..batching.simulation import Scheduling
 from ..batching.step_table import StepTable
-from ..engine.service_profile import ELSEWHERE, service_profile
-from ..predict import Latency, ServingPredictor, latency_of
+from ..engine.service_profile import service_profile
+from ..predict import ServingPredictor
 from ..replicas import serve, shares_of
 from ..request import scheduler_of
 from ..service_steps import check_engine, check_formats
 from ..speculation import Times
-from ..steps import WAITING_SHARE, limit_w
+from ..steps import limit_w, waiting_w
 from .command_line import command_line, command_notes
 from .disaggregated import SimulatedTimes
 from .question import PlanQuestion
@@ -147,7 +146,7 @@ class _Kind:
         # A stage of one layer has the larger end of the model, too; what half of the layers take more is theirs.
         one_b, half_b = (facts.weights_of(replace(plan, pp=count)).size_b(formats) for count in (facts.layers, 2))
         layer_b = (half_b - one_b) / max(math.ceil(facts.layers / 2) - 1, 1)
-        holds = memory(facts, Step.decode(min(engine.sequences, 256), _longest(question)), formats, plan)
+        holds = memory(facts, Step.decode(min(engine.sequences, 256), question.longest), formats, plan)
         usable_b = engine.whole * (self.device.fact("memory_b") or math.inf) - holds.activations_b
         cache_b = holds.cache_per_sequence_b / facts.layers
         free_b = [usable_b - one_b - (layers - 1) * layer_b for layers in range(1, facts.layers + 1)]
@@ -155,10 +154,6 @@ class _Kind:
             0.0 if left_b < 0 else left_b / (cache_b * layers) if cache_b else math.inf
             for layers, left_b in enumerate(free_b, 1)
         ]
-
-
-def _longest(question: PlanQuestion) -> int:
-    return math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
 
 
 def best_pipeline(service: ServingPredictor, question: PlanQuestion) -> MixedPipeline | None:
@@ -296,7 +291,7 @@ def _replica(
         service.times(request_of(question, Setting(kind.device.name, alone, formats, ENGINE), load)) for kind in kinds
     )
     engine, profile = scheduler_of(ENGINE, None), service_profile(ENGINE, None, first.device.vendor)
-    longest = _longest(question)
+    longest = question.longest
     how = Scheduling(
         chunk=engine.chunk, sequences=engine.sequences, cache_tokens=room * longest, mixes=engine.mixes, splits=engine.splits,
         reserved=engine.reserved, between_s=profile.between_s, cached=question.cached, ahead=engine.ahead,
@@ -304,14 +299,11 @@ def _replica(
     wanted = MAX_BATCH if question.concurrency is None else round(question.concurrency)
     most = int(min(room, how.sequences, MAX_BATCH, wanted))
     limits_w = [kind.ranks * limit_w(kind.device, question.setting) for kind in kinds]
-    waiting_w = tuple(
-        min(kind.ranks * WAITING_SHARE * (kind.device.fact("tdp_w") or 0.0), most_w)
-        for kind, most_w in zip(kinds, limits_w, strict=True)
-    )
-    all_waiting_w = sum(kind.stages * watts for kind, watts in zip(kinds, waiting_w, strict=True))
+    stages_w = tuple(kind.ranks * waiting_w(kind.device, question.setting) for kind in kinds)
+    all_waiting_w = sum(kind.stages * watts for kind, watts in zip(kinds, stages_w, strict=True))
     share = layers / question.facts.layers
     mixed = _MixedSteps(
-        times, (share, 1 - share), waiting_w, all_waiting_w, plan.pp - 1, question.facts.hidden * formats.itemsize_b
+        times, (share, 1 - share), stages_w, all_waiting_w, plan.pp - 1, question.facts.hidden * formats.itemsize_b
     )
     try:
         table = StepTable(
@@ -331,16 +323,10 @@ def _simulated(question: PlanQuestion, plan: Candidate, replica: Replica, kinds:
     load = load_of(question, plan)
     served = serve(replica.table, shares_of(load, plan.replicas, replica.how, None), replica.how, load, plan.replicas)
     profile = service_profile(ENGINE, None, kinds[0].device.vendor)
-
-    def latency(values: Sequence[Floats], target: str) -> Latency:
-        half = ELSEWHERE * max(profile.half_width(target, kind.device.architecture) for kind in kinds)
-        return latency_of(
-            np.concatenate(values), lambda value: Interval(value, value * math.exp(-half), value * math.exp(half)),
-            served.weighted(values),
-        )  # fmt: skip
-
-    tpot_s = served.tpot_s(1.0) if question.output_tokens > 1 else [np.zeros(1) for _ in served.runs]
-    return SimulatedTimes(latency(served.ttft_s, "ttft"), latency(tpot_s, "tpot"))
+    tpot_s = served.tpot_s(1.0) if question.output_tokens > 1 else [np.zeros_like(run.first_s) for run in served.runs]
+    architectures = [kind.device.architecture for kind in kinds]
+    weights = served.weighted(served.ttft_s)
+    return SimulatedTimes.of(np.concatenate(served.ttft_s), np.concatenate(tpot_s), profile, architectures, weights)
 
 
 def _answer(

@@ -142,6 +142,11 @@ class PlanQuestion:
         """Devices of a kind that a plan may use."""
         return min(self.gpus, self.counts.get(device, self.gpus))
 
+    @property
+    def longest(self) -> int:
+        """Tokens of a prompt and its answer, of mean lengths."""
+        return math.ceil(self.input_tokens) + math.ceil(self.output_tokens)
+
     def value_of(self, latency: Latency) -> float:
         """The value of a latency at the percentile, in seconds."""
         return float(getattr(latency, f"p{self.percentile}").value)

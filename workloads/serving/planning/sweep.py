@@ -163,7 +163,7 @@ def _replicas(
 ) -> Iterator[Replica]:
     device, plan, engine = service.predictor.devices.get(setting.device), setting.plan, ENGINES[setting.engine]
     profile = service_profile(setting.engine, None, device.vendor)
-    longest = math.ceil(question.input_tokens) + math.ceil(question.output_tokens)
+    longest = question.longest
     load = Load("closed", 1, question.input_tokens, question.output_tokens, cached=question.cached)
     # All that a closed form reads of decode steps: their mean context, and what none of it takes.
     middle = max(2, math.ceil(question.input_tokens + question.output_tokens / 2))
