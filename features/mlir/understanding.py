@@ -112,6 +112,7 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
     outputs = tuple(dict.fromkeys((*returned, *written)))
     nodes, types = walk.nodes, walk.values.types
     _name_unused_places(nodes, outputs)
+    _name_shortened_sorts(nodes, types, outputs)
     return Program(
         function=chosen.name,
         reader=module.reader,
@@ -180,6 +181,31 @@ def _name_unused_places(nodes: Iterable[Node], outputs: Iterable[int]) -> None:
     for node in items:
         if not used & set(node.results[1:]):
             node.detail = {**node.detail, "operator": "max"}
+
+
+def _name_shortened_sorts(nodes: Sequence[Node], types: Sequence[ValueType], outputs: Iterable[int]) -> None:
+    """A sort of which only parts of its rows are read is a choice of the largest: the longest part is its window."""
+    sorts = {value: node for node in nodes if node.kind == "sort" for value in node.results}
+    if not sorts:
+        return
+    longest = {id(node): 0 for node in sorts.values()}
+    whole = {id(sorts[value]) for value in outputs if value in sorts}
+    for node in nodes:
+        for value in node.operands:
+            if (sort := sorts.get(value)) is None:
+                continue
+            rows, length = sort.loops[1], _number(sort.detail.get("cols"))
+            part = types[node.results[0]].elements / rows if node.detail.get("operator") == "slice" and rows else length
+            if part >= length or part != int(part):
+                whole.add(id(sort))
+            longest[id(sort)] = max(longest[id(sort)], int(part))
+    for node in sorts.values():
+        if id(node) not in whole and longest[id(node)]:
+            node.detail = {**node.detail, "window": (longest[id(node)],)}
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _not_understood(nodes: Iterable[Node]) -> list[str]:

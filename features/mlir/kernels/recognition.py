@@ -341,7 +341,8 @@ def _other(cluster: Cluster, flow: Flow) -> Recognised:
     node = flow.nodes[cluster.root]
     names = Counter(flow.nodes[index].op for index in cluster.nodes)
     shown = next(iter(names))
-    return Recognised(None, "", f"{shown} {node.parallelism:.0f} elements" if cluster.kind != "unknown" else shown)
+    elements = node.parallelism * (node.loops[3] if node.kind == "sort" else 1.0)
+    return Recognised(None, "", f"{shown} {elements:.0f} elements" if cluster.kind != "unknown" else shown)
 
 
 _KINDS: Mapping[str, Callable[[Cluster, Flow], Recognised]] = MappingProxyType({

@@ -144,10 +144,12 @@ def permuted(cost: Cost, order: Sequence[int] | None) -> Cost:
 
 
 def transpose(site: Site, order: Sequence[int] | None) -> Cost:
-    """Axes in another order, see `permuted`; None where that is not known."""
-    rank = len(site.operands[0].shape or ())
-    is_order = order is not None and sorted(order) == list(range(rank))
-    return permuted(movement(site, "transpose"), order if is_order else None)
+    """Axes in another order, see `permuted`; None where that is not known. Where only axes of size 1 move, nothing does."""
+    shape = site.operands[0].shape or ()
+    if order is None or sorted(order) != list(range(len(shape))):
+        return movement(site, "transpose")
+    moved = [axis for axis in order if shape[axis] != 1]
+    return view(site) if moved == sorted(moved) else permuted(movement(site, "transpose"), order)
 
 
 def broadcast(site: Site) -> Cost:
@@ -195,15 +197,9 @@ def reduction(
     reduced = prod(float(shape[axis] or 0) for axis in axes)
     rows = source.elements / reduced if reduced else 0.0
     return Cost(
-        "reduction",
-        source.dtype,
-        source.elements * per_element,
-        source.elements * special,
-        nbytes(site.operands),
-        nbytes(site.results),
-        (1.0, rows, 1.0, reduced),
-        {"operator": name, "axis": axis_of(shape, axes)},
-    )
+        "reduction", source.dtype, source.elements * per_element, source.elements * special, nbytes(site.operands),
+        nbytes(site.results), (1.0, rows, 1.0, reduced), {"operator": name, "axis": axis_of(shape, axes)},
+    )  # fmt: skip
 
 
 def reduction_by_body(site: Site, axes: Iterable[int]) -> Cost:
@@ -215,18 +211,23 @@ def reduction_by_body(site: Site, axes: Iterable[int]) -> Cost:
 def window_reduction(
     site: Site, name: str, source: ValueType, result: ValueType, window: Sequence[int], per_element: float = 1.0
 ) -> Cost:
-    """A window slid over `source`, `per_element` operations for each element in it: pooling, cumulative sums."""
+    """A window slid over `source`, `per_element` operations for each element in it: pooling.
+
+    One as long as its axis whose result has as many elements is a cumulative sum, which compilers compute in as many operations
+    as there are elements, or a few times as many.
+    """
     size = float(prod(window))
-    return Cost(
-        "reduction",
-        source.dtype,
-        result.elements * size * per_element,
-        0.0,
-        source.nbytes,
-        nbytes(site.results),
-        (1.0, result.elements, 1.0, size),
-        {"operator": name, "axis": "middle", "window": tuple(window)},
+    shape = source.shape or ()
+    is_cumulative = (
+        len(window) == len(shape)
+        and shape == result.shape
+        and all(length in (1, extent) for length, extent in zip(window, shape, strict=True))
     )
+    flops = result.elements * (1.0 if is_cumulative else size) * per_element
+    return Cost(
+        "reduction", source.dtype, flops, 0.0, source.nbytes, nbytes(site.results), (1.0, result.elements, 1.0, size),
+        {"operator": name, "axis": "middle", "window": tuple(window)},
+    )  # fmt: skip
 
 
 def contraction(
@@ -366,13 +367,14 @@ def attention(
 
 
 def sort(site: Site, axis: int | None = None) -> Cost:
-    """A sort along one axis, the last unless said: n·log2(n) comparisons."""
+    """A sort along one axis, the last unless said: n·log2(n) comparisons in each of the rows, which are independent."""
     source = site.operands[0]
-    length = float((source.shape or (1,))[-1 if axis is None else axis] or 1)
-    return loop(
-        "sort", source.dtype, source.elements, site.short, flops=source.elements * max(log2(max(length, 1.0)), 1.0),
+    length = max(float((source.shape or (1,))[-1 if axis is None else axis] or 1), 1.0)
+    cost = loop(
+        "sort", source.dtype, source.elements, site.short, flops=source.elements * max(log2(length), 1.0),
         bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results), cols=int(length),
     )  # fmt: skip
+    return cost._replace(loops=(1.0, source.elements / length, 1.0, length))
 
 
 def sort_along(site: Site) -> Cost:

@@ -40,10 +40,10 @@ TERMS = (*TRAFFIC_TERMS, *OPERATORS)
 """Seconds on one core per group, runs counted: see `group_terms`. Those after `TRAFFIC_TERMS` are of elements, by
 operator."""
 
-SHAPES = ("", "thin", "grouped", "inner", "window", "integer", "line")
+SHAPES = ("", "thin", "grouped", "inner", "window", "integer", "line", "pointwise")
 """What a group's main operation is like: thin, a product with fewer than eight rows or columns; grouped, a
 convolution in groups; inner, reducing the innermost axis; window, reducing a window slid over an array; integer, a
-product of integers; line, a convolution in one dimension."""
+product of integers; line, a convolution in one dimension; pointwise, one whose window is a single element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,8 @@ def group_shapes(ops: OpTable, c: GroupColumns) -> Codes:
     window = (c.kind == KIND_CODE["reduction"]) & (main[:, _COLUMN["log window"]] > 0)
     is_thin = product & (np.minimum(m, n) < _THIN)
     line = (c.kind == KIND_CODE["convolution"]) & (main[:, _COLUMN["rank"]] < 3.5)
-    return np.select([integer, is_thin, grouped, line, window, inner & ~product], [5, 1, 2, 6, 4, 3], 0)
+    pointwise = (c.kind == KIND_CODE["convolution"]) & (main[:, _COLUMN["log window"]] == 1.0)
+    return np.select([integer, is_thin, grouped, pointwise, line, window, inner & ~product], [5, 1, 2, 7, 6, 4, 3], 0)
 
 
 _INTEGERS = [_DTYPE_CODE[name] for name in ("int8", "int32", "int64", "i1", "index")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ EXPECTED = {
     "flax_layernorm.jax": ["layernorm[rows=128,cols=512]:fp32 layernorm"],
     "rmsnorm.jax": ["layernorm[rows=128,cols=512]:bf16 rmsnorm"],
     "attention.jax": [SCORES, WEIGHTS, TURNED, "copy[rows=256,cols=64]:fp32 transpose"],
-    "dot_product_attention.jax": [SCORES, WEIGHTS, TURNED, "copy[rows=512,cols=32]:fp32"],
+    "dot_product_attention.jax": [SCORES, WEIGHTS, TURNED, "copy[rows=256,cols=64]:fp32 transpose"],
     "block.jax": [
         "layernorm[rows=128,cols=128]:fp32 layernorm", "gemm[batch=1,m=128,n=384,k=128]:fp32", SCORES, WEIGHTS, TURNED,
         "copy[rows=256,cols=64]:fp32 transpose", "gemm[batch=1,m=128,n=128,k=128]:fp32",
@@ -177,7 +178,10 @@ def test_a_reduction_without_sizes_is_still_a_kernel_and_one_of_single_elements_
     assert single("reduction", [(64, 32)], (64,), loops=(1.0, 1.0, 1.0, 1.0)).kind == "reduction"
     types = [ValueType("tensor", shape, "fp32", "tensor") for shape in ((64, 1), (64,))]
     node = Node("test.reduce", "reduction", (0,), (1,), "fp32", flops=64.0, loops=(1.0, 64.0, 1.0, 1.0))
-    assert group([node], types, [1]) == ()
+    assert group([node], types, []) == ()
+    assert [item.kind for item in group([node], types, [1])] == ["reduction"]
+    assert group([replace(node, op="tosa.reduce_max")], types, [1]) == ()
+    assert group([replace(node, detail={"operator": "argmax"})], types, []) != ()
 
 
 def test_single_operations_of_whole_kernels_are_those_kernels() -> None:

@@ -255,6 +255,75 @@ class TestNotUnderstood:
         assert "recurrent network" in found.not_understood[0].note
 
 
+@pytest.mark.parametrize(
+    ("order", "types", "kind"),
+    [
+        ("1, 0", ("tensor<1x1003xf32>", "tensor<1003x1xf32>"), "view"),
+        ("1, 0, 2", ("tensor<4x1x8xf32>", "tensor<1x4x8xf32>"), "view"),
+        ("1, 0, 2", ("tensor<4x2x8xf32>", "tensor<2x4x8xf32>"), "movement"),
+        ("1, 0", ("tensor<?x8xf32>", "tensor<8x?xf32>"), "movement"),
+    ],
+)
+def test_a_transpose_that_moves_only_axes_of_one_element_moves_nothing(
+    order: str, types: tuple[str, str], kind: str
+) -> None:
+    source, result = types
+    found = program(
+        f"func.func @f(%x: {source}) -> {result} {{\n %r = stablehlo.transpose %x, dims = [{order}] : "
+        f"({source}) -> {result}\n return %r : {result}\n}}",
+        bind={"dim0": 16} if "?" in source else {},
+    )
+    assert [node.kind for node in found.nodes] == [kind]
+
+
+def windowed(window: str, padding: str, result: str) -> Node:
+    """A sum over windows of a 64x32 array."""
+    found = program(
+        f"func.func @f(%x: tensor<64x32xf32>, %z: tensor<f32>) -> {result} {{\n"
+        '%r = "stablehlo.reduce_window"(%x, %z) ({ ^bb0(%a: tensor<f32>, %b: tensor<f32>): %c = stablehlo.add %a, %b : '
+        'tensor<f32> "stablehlo.return"(%c) : (tensor<f32>) -> () }) '
+        f"{{window_dimensions = array<i64: {window}>, window_strides = array<i64: 1, 1>, padding = dense<{padding}> : "
+        f"tensor<2x2xi64>}} : (tensor<64x32xf32>, tensor<f32>) -> {result}\n return %r : {result}\n}}"
+    )
+    return only(found, "reduction")
+
+
+def test_a_window_as_long_as_its_axis_is_a_cumulative_sum() -> None:
+    assert windowed("64, 1", "[[63, 0], [0, 0]]", "tensor<64x32xf32>").flops == 64 * 32
+    assert windowed("3, 1", "[[2, 0], [0, 0]]", "tensor<64x32xf32>").flops == 3 * 64 * 32
+    assert windowed("64, 1", "[[0, 0], [0, 0]]", "tensor<1x32xf32>").flops == 64 * 32
+
+
+@pytest.mark.parametrize(
+    ("reads", "returned", "window"),
+    [
+        (["slice %s [0:4, 0:8] : (S) -> tensor<4x8xf32>"], "tensor<4x8xf32>", (8,)),
+        (
+            ["slice %s [0:4, 0:8] : (S) -> tensor<4x8xf32>", "slice %s [0:4, 0:2] : (S) -> tensor<4x2xf32>"],
+            "tensor<4x2xf32>",
+            (8,),
+        ),
+        (["slice %s [0:4, 0:8] : (S) -> tensor<4x8xf32>", "exponential %s : S"], "S", None),
+        (["slice %s [0:1, 0:100] : (S) -> tensor<1x100xf32>"], "tensor<1x100xf32>", (25,)),
+        ([], "S", None),
+    ],
+)
+def test_a_sort_of_which_a_part_is_read_is_a_choice_of_the_largest(
+    reads: list[str], returned: str, window: tuple[int, ...] | None
+) -> None:
+    lines = "\n".join(f"%r{i} = stablehlo.{line}" for i, line in enumerate(reads))
+    text = (
+        "func.func @f(%x: S) -> RESULT {\n"
+        '%s = "stablehlo.sort"(%x) ({ ^bb0(%a: tensor<f32>, %b: tensor<f32>): %c = stablehlo.compare GT, %a, %b : '
+        '(tensor<f32>, tensor<f32>) -> tensor<i1> "stablehlo.return"(%c) : (tensor<i1>) -> () }) '
+        f"{{dimension = 1 : i64}} : (S) -> S\n{lines}\n return %{f'r{len(reads) - 1}' if reads else 's'} : RESULT\n}}"
+    )
+    sort = only(program(text.replace("RESULT", returned).replace("S)", "tensor<4x100xf32>)").replace(
+        " S", " tensor<4x100xf32>").replace("(S", "(tensor<4x100xf32>")), "sort")  # fmt: skip
+    assert sort.loops == (1.0, 4.0, 1.0, 100.0)
+    assert sort.detail.get("window") == window
+
+
 class TestHostileText:
     def tolerant(self, text: str) -> Program:
         return understand(read(text, native=no_native_parser))

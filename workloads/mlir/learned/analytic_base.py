@@ -28,7 +28,7 @@ _CLASS_OF_KIND = {
     "movement": 7, "gather": 8, "sort": 9, "random": 10,
 }  # fmt: skip
 KIND_CLASSES = (*_CLASS_OF_KIND, "other", "thin contraction", "grouped convolution", "inner reduction", "window reduction",
-                "integer contraction", "line convolution")  # fmt: skip
+                "integer contraction", "line convolution", "pointwise convolution")  # fmt: skip
 """Classes of groups by kind, some told apart further by shape."""
 
 _OTHER = KIND_CLASSES.index("other")
@@ -43,7 +43,7 @@ _CLASSES = np.array([_CLASS_OF_KIND.get(kind, _OTHER) for kind in KINDS], dtype=
 _BY_SHAPE = {
     1: ("contraction", "thin contraction"), 2: ("convolution", "grouped convolution"), 3: ("reduction", "inner reduction"),
     4: ("reduction", "window reduction"), 5: ("contraction", "integer contraction"),
-    6: ("convolution", "line convolution"),
+    6: ("convolution", "line convolution"), 7: ("convolution", "pointwise convolution"),
 }  # fmt: skip
 """By position in `group_columns.SHAPES`: the class it makes of which."""
 

@@ -220,7 +220,7 @@ class ProgramEngine:
         column = self.model.settings.index(setting)
         batch = to_ragged_batch([program])
         answers, rows, seconds = self._members(batch)
-        value = float(np.exp(blended(answers, self.model.weights)[0, column]))
+        value = float(np.exp(blended(answers, self.model.weights, batch.is_empty)[0, column]))
         excess, why = self.model.domain.excess(program)
         scale = float(self._sizes(rows[column : column + 1])[0])
         scores = (self.model.elsewhere if elsewhere else self.model.scores)[setting[0]]
@@ -237,7 +237,7 @@ class ProgramEngine:
         for start in range(0, len(programs), _AT_ONCE):
             some = programs.take(np.arange(start, min(start + _AT_ONCE, len(programs))))
             answers, rows, _ = self._members(some)
-            values.append(blended(answers, self.model.weights))
+            values.append(blended(answers, self.model.weights, some.is_empty))
             sizes.append(self._sizes(rows).reshape(values[-1].shape))
         return np.concatenate(values), np.concatenate(sizes)
 
@@ -277,9 +277,13 @@ class ProgramEngine:
         return further
 
 
-def blended(answers: Mapping[str, Floats], weights: Mapping[str, Floats]) -> Floats:
-    """The weighed mean of the members' answers, shape `(n, n_settings)`."""
-    return sum((answers[name] * weights[name] for name in weights if np.any(weights[name] > 0)), np.zeros(1))
+def blended(answers: Mapping[str, Floats], weights: Mapping[str, Floats], is_empty: Any) -> Floats:
+    """The weighed mean of the members' answers, shape `(n, n_settings)`.
+
+    Programs without a kernel, which `is_empty` tells, shape `(n,)`, take what calling them takes: too few to learn from.
+    """
+    mean = sum((answers[name] * weights[name] for name in weights if np.any(weights[name] > 0)), np.zeros(1))
+    return np.where(is_empty[:, None], answers[BASE], mean)
 
 
 def names_in_use(weights: Mapping[str, Floats]) -> Sequence[str]:

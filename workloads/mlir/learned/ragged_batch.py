@@ -76,6 +76,11 @@ class RaggedBatch:
         """Each operation's program, shape `(n_ops,)`."""
         return self.group_program[self.op_group]
 
+    @property
+    def is_empty(self) -> npt.NDArray[np.bool_]:
+        """Which programs have no group, shape `(n,)`."""
+        return np.bincount(self.group_program, minlength=len(self)) == 0
+
     def take(self, rows: Any) -> RaggedBatch:
         """The programs of `rows`, in that order."""
         rows = np.asarray(rows)

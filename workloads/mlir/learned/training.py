@@ -110,7 +110,7 @@ def train_programs(
     config = config or TrainingConfig()
     held_out = out_of_fold(measured, config, progress)
     weights = blend_weights(held_out.answers, measured.log_latency, measured.weight)
-    answer = blended(held_out.answers, weights)
+    answer = blended(held_out.answers, weights, measured.programs.is_empty)
     progress("trees on everything", config.folds, config.folds)
     base = AnalyticBase.fit(measured.programs, measured.log_latency, measured.weight)
     inputs = tree_inputs(measured.programs, base)
