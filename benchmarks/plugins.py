@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
+from kernelcast.commands.measure.this_machine import this_device
 from kernelcast.commands.measure.tune import measuring
 from kernelcast.datasets.shipped import SHIPPED_DIR, TILES_DIR, read_shipped
 from kernelcast.features.device import catalogue
@@ -29,7 +30,6 @@ from kernelcast.plugins.iree.compiler import compile_file, compile_with
 from kernelcast.plugins.iree.tuning import TuningResult, tune
 from plugin_programs import Program, drawn, modules, operations
 
-DEVICE = "amd-epyc-9005-vm-2c"
 TOP = 4
 ROUNDS = 3
 WAYS = ("default", "data tiling", "model alone", f"measure {TOP}")
@@ -41,10 +41,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="a program by its name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    parser.add_argument("--device", help="name of this machine's CPU in the catalogue; default: by its name")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--drawn", type=int, default=0, metavar="N", help="N drawn products and convolutions instead")
     parser.add_argument("--seed", type=int, default=0, help="seed of what is drawn")
     options = parser.parse_args()
+    device = this_device(options.device, catalogue())
     local = (*operations(), *modules()) if not options.drawn else tuple(drawn(options.drawn, options.seed))
     programs = [item for item in local if not options.only or item.name in options.only]
     seen = among_measured(programs)
@@ -57,7 +59,7 @@ def main() -> None:
         os.environ["KERNELCAST_HOME"] = home
         print(f"{'program':24} {'kind':8} " + " ".join(f"{way:>13}" for way in WAYS), flush=True)
         for program in programs:
-            items.append(item := timed(program, options.threads))
+            items.append(item := timed(program, device, options.threads))
             cells = " ".join(f"{1e6 * item['seconds'][way]:10.1f} µs" for way in WAYS)
             print(f"{program.name:24} {program.kind:8} {cells}  {item['model_way']}", flush=True)
     messages = means(items)
@@ -85,17 +87,17 @@ def shape_of(spec: KernelSpec) -> tuple[object, ...]:
     return spec.family, spec.variant, spec.dims
 
 
-def timed(program: Program, threads: int) -> dict[str, Any]:
+def timed(program: Program, device: str, threads: int) -> dict[str, Any]:
     """Seconds of one call, compiled in each of the ways, and what tuning took."""
     began = time.perf_counter()
-    alone = tune(program.text, DEVICE, threads)
+    alone = tune(program.text, device, threads)
     alone_s = time.perf_counter() - began
     with (
         tempfile.TemporaryDirectory(prefix="kernelcast-plugins-") as folder,
-        measuring(program.text, program.name, DEVICE, threads, catalogue(), lambda *_: None) as (measure, race),
+        measuring(program.text, program.name, device, threads, catalogue(), lambda *_: None) as (measure, race),
     ):
         began = time.perf_counter()
-        best = tune(program.text, DEVICE, threads, top=TOP, measure=measure, race=race)
+        best = tune(program.text, device, threads, top=TOP, measure=measure, race=race)
         measured_s = time.perf_counter() - began
         paths = {way: Path(folder) / f"{i}.vmfb" for i, way in enumerate(WAYS)}
         compile_file(program.text, alone.target, paths["default"])

@@ -96,6 +96,17 @@ class CostModel:
         """The kind it is a model of."""
         return self.model.kind
 
+    @property
+    def caveat(self) -> str:
+        """That nothing was measured on the device; empty where something was, or where the model does not tell."""
+        measured = self.model.metadata.get("devices_measured", ())
+        if not measured or self.device in measured:
+            return ""
+        return (
+            f"the model of {self.kind} has no measurements of {self.device}, only of {listed(sorted(measured))}; it goes by "
+            "the device's datasheet"
+        )
+
     def save(self, path: Path | str | None = None) -> None:
         """Write the model with all it has learnt; default: where `load` looks first. Swapped in whole.
 

@@ -19,6 +19,7 @@ from kernelcast.models.predict.predictor import ArtifactPredictor, load_predicto
 from kernelcast.models.regressor import get_regressor
 from kernelcast.models.training import training
 from kernelcast.models.training.labelled_cases import LabelledCases, labelled_table
+from kernelcast.plugins.cost_model import CostModel
 
 ROOT = Path(__file__).parents[1]
 PRETRAINED = ROOT / "models" / "pretrained" / "kernels"
@@ -113,3 +114,14 @@ def test_operands_that_do_not_fit_the_memory_are_told(predictor: ArtifactPredict
     answer = predictor.predict([spec], ["nvidia-h100-sxm-80gb"])[0]
     assert not answer.in_domain
     assert any("do not fit" in note for note in answer.notes)
+
+
+@pytest.mark.parametrize("kind", ["iree-contraction", "iree-conv2d"])
+def test_tiles_are_ranked_on_every_cpu_of_the_catalogue_and_said_where_nothing_was_measured(kind: str) -> None:
+    for device in catalogue():
+        if device.kind != "cpu":
+            continue
+        model = CostModel.load(kind, device.name)
+        measured = device.name in ("amd-epyc-7003-vm-2c", "amd-epyc-9005-vm-2c")
+        assert (model.caveat == "") == measured, device.name
+        assert "fp32" in model.model.dtypes(device.name)

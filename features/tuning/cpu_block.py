@@ -20,8 +20,9 @@ FACTS = (
 """element_b: bytes of an element; vector_b: bytes of a vector register; units: cores; l3_b and dram_b_per_s are shared by all
 cores, everything else is of one core."""
 
-REGISTERS = 32.0
-"""Vector registers of AVX-512, and of AArch64: what accumulators and operands of a register tile have to fit in."""
+_REGISTERS, _AVX2_REGISTERS = 32.0, 16.0
+"""Vector registers of AVX-512 and of AArch64, and of AVX2, whose vectors are 32 bytes wide: what accumulators and operands of a
+register tile have to fit in."""
 
 FMA_PIPES = 2
 """Fused multiply-adds of a whole vector that a core starts per clock: two on Zen 5 and on server cores of Intel and Arm.
@@ -36,8 +37,11 @@ _LOADS_PER_CLOCK = 2.0
 LINE_B = 64.0
 PAGE_B = 4096.0
 _L1_SETS = 64.0
-_L1_WAYS = 12.0
-"""Zen 5's L1: 48 KiB in lines of 64 bytes, 12 ways. Rows that lie a multiple of 4096 bytes apart share one set."""
+"""Sets of the L1 of Zen 3 (32 KiB, 8 ways) and of Zen 5 (48 KiB, 12 ways), lines of 64 bytes. Rows that lie a multiple of 4096
+bytes apart share one set."""
+
+_USUAL_L1_B = 32768.0
+"""L1 of a core where no figure is public: that of Zen 2 to Zen 4 and of Intel's server cores before Ice Lake."""
 
 _FILLING = 0.8
 """Share of a cache that one operand's block can count on."""
@@ -81,7 +85,7 @@ def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
         "element_b": itemsize_b(dtype),
         "peak_flops_per_s": per_core,
         "vector_b": min(max(2.0 ** round(math.log2(vector_b)), _NARROWEST_B), _WIDEST_B),
-        "l1_b": device.fact("l1_per_unit_b") or l2_b / units,
+        "l1_b": device.fact("l1_per_unit_b") or _USUAL_L1_B,
         "l2_b": l2_b / units,
         "l3_b": device.last_level_cache_b,
         "l2_b_per_s": (l2_rate or memory) / units,
@@ -110,9 +114,10 @@ def step_cost(rows: Value, vectors: Value) -> Value:
     return maximum(1.0, maximum(loads, FMA_PIPES * _FMA_CLOCKS / sums))
 
 
-def spilled(rows: Value, vectors: Value) -> Value:
+def spilled(v: Mapping[str, Value], rows: Value, vectors: Value) -> Value:
     """Registers that accumulators, a row of vectors and one scalar want beyond those there are."""
-    return maximum(rows * vectors + vectors + 1.0 - REGISTERS, 0.0)
+    registers = where(equal(v["vector_b"], 32.0), _AVX2_REGISTERS, _REGISTERS)
+    return maximum(rows * vectors + vectors + 1.0 - registers, 0.0)
 
 
 def alignment(row_b: Value) -> Value:
@@ -123,12 +128,12 @@ def alignment(row_b: Value) -> Value:
     return result
 
 
-def crowding(rows: Value, segment_b: Value, row_b: Value) -> Value:
+def crowding(v: Mapping[str, Value], rows: Value, segment_b: Value, row_b: Value) -> Value:
     """Lines of `rows` segments, one per row of `row_b` bytes, over the lines of L1 that these addresses can lie in."""
     sets: Value = _L1_SETS
     for power in range(1, 7):
         sets = where(equal(mod(row_b, LINE_B * 2.0**power), 0.0), _L1_SETS / 2.0**power, sets)
-    return rows * ceil_div(segment_b, LINE_B) / (_L1_WAYS * sets)
+    return rows * ceil_div(segment_b, LINE_B) / (v["l1_b"] / (LINE_B * _L1_SETS) * sets)
 
 
 def seconds_per_byte(v: Mapping[str, Value], footprint_b: Value) -> Value:

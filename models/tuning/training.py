@@ -52,6 +52,7 @@ class TrainingConfig:
         near_best: Power of (best / latency) that weighs a configuration.
         least_weight: What the slowest still weigh.
         noisy_weight: Factor of rows whose measuring did not settle.
+        most_device_weight: A device with fewer rows to rank than another weighs as much, by at most this factor a row.
         within: Weight of squared differences within a task over that of its level's square.
         seed: Of everything random.
     """
@@ -67,6 +68,7 @@ class TrainingConfig:
     near_best: float = 2.0
     least_weight: float = 0.1
     noisy_weight: float = 0.3
+    most_device_weight: float = 6.0
     within: float = 1.5
     seed: int = 0
 
@@ -262,16 +264,21 @@ class Problem:
 
 
 def weights(rows: TuningRows, config: TrainingConfig) -> Floats:
-    """Weight of each row `(n,)`: the mean 1 in every task, more for configurations near the best of their task.
+    """Weight of each row `(n,)`: one mean in all tasks of a device, more for configurations near the best of their task.
 
-    With equal sums over tasks, those measured in one configuration, which say nothing of a ranking, outweighed the others.
+    Devices with few rows are not drowned by one with many. With equal sums over tasks, those measured in one configuration,
+    which say nothing of a ranking, outweighed the others.
     """
     best = np.full(len(rows.tasks), np.inf)
     np.minimum.at(best, rows.of_task, rows.latency_s)
     weight = (best[rows.of_task] / rows.latency_s) ** config.near_best + config.least_weight
     weight *= np.where(rows.noisy, config.noisy_weight, 1.0)
     total, count = np.bincount(rows.of_task, weights=weight), np.bincount(rows.of_task)
-    return np.asarray(weight / (total / count)[rows.of_task])
+    _, device = np.unique([task.device for task in rows.tasks], return_inverse=True)
+    is_ranked = count >= LEAST_CONFIGS
+    of_device = np.maximum(np.bincount(device, weights=count * is_ranked), 1.0)
+    factor = np.where(is_ranked, np.minimum(of_device.max() / of_device, config.most_device_weight)[device], 1.0)
+    return np.asarray(weight / (total / count / factor)[rows.of_task])
 
 
 def two_part(

@@ -120,7 +120,9 @@ class _Session:
         scores, left = [], []
         for dispatch in dispatches.tunable:
             try:
-                scores.append(score(dispatch, models(dispatch.kind), self.device, self.threads))
+                model = models(dispatch.kind)
+                scores.append(score(dispatch, model, self.device, self.threads))
+                self._note(model.caveat)
             except SpecError as error:
                 reason = str(error).rstrip(".")
                 left += [UntunedDispatch(name, reason) for name in dispatch.names]
@@ -175,7 +177,7 @@ class _Session:
             chosen[i] = 0
 
     def _note(self, sentence: str) -> None:
-        if sentence not in self.notes:
+        if sentence and sentence not in self.notes:
             self.notes.append(sentence)
 
 

@@ -138,12 +138,8 @@ class Pruner:
             return self._model
         if device not in self._loaded:
             self._loaded[device] = model = CostModel.load(self._kind.name, device, self._model)
-            measured = model.model.metadata.get("devices_measured", ())
-            if measured and device not in measured:
-                self.note = (
-                    f"the model of {self._kind.name} has no measurements of {device}, only of {listed(sorted(measured))}; it "
-                    "goes by the device's datasheet"
-                )
+            if model.caveat:
+                self.note = model.caveat
                 logger.info(self.note)
         return self._loaded[device]
 

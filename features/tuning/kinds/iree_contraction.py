@@ -51,6 +51,9 @@ _DEFAULT_TILE, _DEFAULT_INNER_M, _DEFAULT_INNER = 64.0, 8, 16
 """IREE 3.13's own choice for AVX-512 (`--compile-to=executable-configurations`): blocks of 64 x 64, and the largest divisors
 of m and of n and k up to these as register tile, however small they are."""
 
+_NARROW_INNER = 8.0
+"""The register tile of IREE 3.13 for AVX2, whether or not it divides the block, and of its data tiling there."""
+
 _UNEVEN = 1.9
 """Time of IREE's own register tiles of a whole vector in blocks that they do not divide. Its blocks have as many columns as the
 largest divisor of n up to 64: 40 of 160, say."""
@@ -98,11 +101,14 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
 
     # Tiles, IREE's own where none are given.
     few = where(less(m, 4.5), where(less(m, 2.5), m, 4.0), 8.0)
-    packed_rows = where(less(m, 8.5), few, _PACKED_ROWS)
-    own_m, own_n = largest_divisor(m, _DEFAULT_INNER_M), largest_divisor(n, _DEFAULT_INNER)
+    narrow = less(lanes, _DEFAULT_INNER)
+    packed_rows = where(less(m, 8.5), few, where(narrow, _NARROW_INNER, _PACKED_ROWS))
+    own_m = where(narrow, minimum(m, _NARROW_INNER), largest_divisor(m, _DEFAULT_INNER_M))
+    own_n = where(narrow, minimum(n, _NARROW_INNER), largest_divisor(n, _DEFAULT_INNER))
+    own_k = where(narrow, minimum(k, _NARROW_INNER), largest_divisor(k, _DEFAULT_INNER))
     inner_m = where(tuned, v["inner_m"], where(packed, packed_rows, own_m))
     inner_n = where(tuned, v["inner_n"], where(packed, lanes, own_n))
-    inner_k = where(tuned, v["inner_k"], where(packed, 1.0, largest_divisor(k, _DEFAULT_INNER)))
+    inner_k = where(tuned, v["inner_k"], where(packed, 1.0, own_k))
     tile_m, tile_n = where(tuned, v["tile_m"], _DEFAULT_TILE), where(tuned, v["tile_n"], _DEFAULT_TILE)
     sliced = less(0.5, v["tile_k"]) * less(v["tile_k"], k)
     tile_k = where(sliced, v["tile_k"], k)
@@ -120,7 +126,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     # The register tile.
     vectors = ceil_div(inner_n, lanes)
     sums = inner_m * vectors
-    spill = spilled(inner_m, vectors)
+    spill = spilled(v, inner_m, vectors)
     filled = inner_n / (vectors * lanes)
     wide = less(1.5, vectors)
     # Powers of two are whole in log2; not so 24 and 48, and most divisors that IREE picks.
@@ -171,7 +177,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     bound_s = maximum(maximum(one_core_s / threads, dram_s), LAUNCH_FLOOR_S["cpu"])
     expected = (compute + _MEMORY * memory) * rounds
     return {
-        "bound_s": bound_s,
+        "bound_s": bound_s, "lanes": lanes,
         "expected": expected, "compute": compute, "memory": memory, "main": main, "rest": rest,
         "m": m, "n": n, "k": k, "flops": flops, "intensity": flops / (batch * data_b),
         "threads": threads, "rounds": rounds, "a transposed": v["a_transposed"], "b transposed": b_turned, "turning": turning,
@@ -186,7 +192,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
         "data over l2": data_b / v["l2_b"], "data over l3": batch * data_b / v["l3_b"],
         "first": first_b / flops, "again": again_b / flops, "pages": pages,
         "b alignment": alignment(b_row),
-        "crowding": crowding(b_rows, b_segment, b_row), "row": b_row / LINE_B,
+        "crowding": crowding(v, b_rows, b_segment, b_row), "row": b_row / LINE_B,
         "calls over bound": blocks * LAUNCH_FLOOR_S["cpu"] / bound_s,
     }  # fmt: skip
 

@@ -80,7 +80,9 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     tuned = less(0.5, v["inner_w"])
 
     # Tiles, IREE's own where none are given.
+    narrow = less(lanes, _OWN_LANES)
     own_c = where(planar, largest_divisor(channels, _OWN_STEPS), largest_divisor(channels, _OWN_LANES))
+    own_c = where(narrow, largest_divisor(channels, _OWN_STEPS), own_c)
     inner_w = where(tuned, v["inner_w"], largest_divisor(columns, _OWN_STEPS))
     inner_c = where(tuned, v["inner_c"], own_c)
     inner_k = where(tuned, v["inner_k"], largest_divisor(inputs, _OWN_STEPS))
@@ -98,7 +100,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     along, across = where(planar, inner_w, inner_c), where(planar, inner_c, inner_w)
     vectors = ceil_div(along, lanes)
     sums = across * vectors
-    spill = spilled(across, vectors)
+    spill = spilled(v, across, vectors)
     filled = along / (vectors * lanes)
     step = step_cost(across, vectors)
     ragged = tuned * (1.0 - planar) * equal(mod(2.0 * inner_c / lanes, 3.0), 0.0)
@@ -138,7 +140,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     dram_s = maximum(data_b - v["l3_b"], 0.0) / v["dram_b_per_s"]
     bound_s = maximum(maximum(one_core_s / threads, dram_s), LAUNCH_FLOOR_S["cpu"])
     return {
-        "bound_s": bound_s,
+        "bound_s": bound_s, "lanes": lanes,
         "expected": (compute + memory) * rounds, "compute": compute, "memory": memory, "main": main,
         "out_h": rows, "out_w": columns, "out_c": channels, "taps": taps, "in_c": inputs, "stride": stride, "layout": planar,
         "flops": flops, "intensity": flops / data_b, "threads": threads, "rounds": rounds, "tuned": tuned,

@@ -22,12 +22,14 @@ CONV_TILE = {"tile_h": 4, "tile_w": 28, "tile_c": 64, "inner_w": 7, "inner_c": 3
 SIZES = {"iree-contraction": PRODUCT, "iree-conv2d": CONVOLUTION}
 
 
-def features(kind: str, sizes: Mapping[str, int], *configs: Mapping[str, int]) -> dict[str, np.ndarray]:
+def features(
+    kind: str, sizes: Mapping[str, int], *configs: Mapping[str, int], device: str = DEVICE
+) -> dict[str, np.ndarray]:
     """Every feature of configurations, by name."""
     own = get_kind(kind)
-    tried = Candidates.of(Task(kind, SIZES[kind] | sizes, "fp32", DEVICE), configs)
+    tried = Candidates.of(Task(kind, SIZES[kind] | sizes, "fp32", device), configs)
     raw = {name: float(value) for name, value in tried.task.sizes.items()}
-    raw |= own.facts_of(catalogue().get(DEVICE), "fp32")
+    raw |= own.facts_of(catalogue().get(device), "fp32")
     raw |= {name: tried.knobs.get(name, np.zeros(len(tried), np.int64)).astype(float) for name in own.knobs}
     formula = own.formula()
     return dict(zip(formula.names, formula.columns(raw, len(tried)).T, strict=True))
@@ -99,6 +101,18 @@ def test_irees_own_choice_is_poor_where_sizes_have_no_divisors() -> None:
     )
     assert prime > 20 * own
     assert packed < 2 * own
+
+
+def test_a_core_without_avx_512_has_half_the_lanes_and_registers_and_other_tiles_of_irees_own() -> None:
+    tiles = {"inner_m": 8, "inner_n": 16}
+    wide, narrow = (
+        features("iree-contraction", {"n": 257}, {}, TILE | tiles, device=name)
+        for name in (DEVICE, "amd-epyc-7003-vm-2c")
+    )
+    assert (wide["lanes"][0], narrow["lanes"][0]) == (16, 8)
+    assert (wide["spilled"][1], narrow["spilled"][1]) == (0, 8 * 2 + 2 + 1 - 16)
+    # IREE takes a divisor of the columns with AVX-512, and one vector with AVX2.
+    assert (wide["inner_n"][0], narrow["inner_n"][0]) == (1, 8)
 
 
 @pytest.mark.parametrize(

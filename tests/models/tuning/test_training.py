@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kernelcast.features.tuning.kind import get_kind
 from kernelcast.models.tuning.flat_model import decode, encode
 from kernelcast.models.tuning.rows import TuningRows, read_tables, tuning_rows
 from kernelcast.models.tuning.training import (
+    LEAST_CONFIGS,
     Problem,
     TrainingConfig,
     dealt,
@@ -152,6 +154,23 @@ def test_a_task_weighs_as_its_configurations_are_many_and_its_best_one_most(rows
     assert totals[0] == pytest.approx(3.0)
     own = rows.of_task == 0
     assert result[own].argmax() == rows.latency_s[own].argmin()
+
+
+def test_a_device_with_few_rows_weighs_as_much_as_one_with_many_but_for_tasks_that_rank_nothing(
+    rows: TuningRows,
+) -> None:
+    last = len(rows.tasks) - 1
+    tasks = (*rows.tasks[:last], replace(rows.tasks[last], device="amd-epyc-7003-vm-2c"))
+    counts = np.bincount(rows.of_task)
+    result = np.bincount(rows.of_task, weights=weights(replace(rows, tasks=tasks), QUICK))
+    assert result[:last] == pytest.approx(counts[:last])
+    raised = min(counts[:last].sum() / counts[last], QUICK.most_device_weight)
+    assert raised > 1.5
+    assert result[last] == pytest.approx(raised * counts[last])
+    few = (rows.of_task != last) | (np.arange(len(rows)) >= len(rows) - LEAST_CONFIGS + 1)
+    columns = {name: column[few] for name, column in rows.knobs.items()}
+    cut = TuningRows(rows.kind, tasks, rows.of_task[few], columns, rows.latency_s[few], rows.noisy[few], 0)
+    assert np.bincount(cut.of_task, weights=weights(cut, QUICK)) == pytest.approx(np.bincount(cut.of_task))
 
 
 def test_the_objectives_derivative_is_that_of_its_sum() -> None:

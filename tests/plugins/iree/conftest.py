@@ -105,6 +105,7 @@ class LaidDown:
     tiles: Mapping[int, float]
     otherwise: float = 1.0
     learnt: list[tuple[dict[str, int], float]] = field(default_factory=list)
+    caveat: str = ""
 
     def predict(self, candidates: Candidates) -> Any:
         return np.array([self._seconds(candidates.config(i)) for i in range(len(candidates))])

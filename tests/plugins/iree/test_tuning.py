@@ -46,6 +46,12 @@ def test_tiles_that_are_predicted_fastest_are_imposed(tmp_path: Path) -> None:
     assert (messages["variant"], messages["tuned"][0]["config"]) == ("tuned", dict(choice.config))
 
 
+def test_a_device_that_was_not_measured_is_tuned_and_said_so() -> None:
+    result = tuned(LaidDown(4e-5, 3e-5, {32: 1e-5}, caveat="nothing was measured here"))
+    assert result.variant == "tuned"
+    assert result.notes == ("nothing was measured here",)
+
+
 @pytest.mark.parametrize(("model", "variant", "flags"), [
     (LaidDown(1e-5, 3e-5, {}), "default", ()),
     (LaidDown(4e-5, 3e-5, {}), "data tiling", ("--iree-opt-data-tiling",)),
