@@ -52,7 +52,7 @@ against numpy before it was timed.
 """
 
 SHARED_GAPS = (
-    "One machine, a virtual one with neighbours: its last-level cache is shared, and working sets of 2–20 MB repeat worst.",
+    "A virtual machine with neighbours, who share its last-level cache: working sets of 2–20 MB repeat worst.",
     "No power or energy: the machine shows no sensor.",
     "Freed memory is reused (see docs/measurement.md): page faults of fresh memory are not in these latencies.",
     "One PyTorch and one IREE version; other versions choose other kernels.",
@@ -150,9 +150,8 @@ CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]
 IREE_TILES = """
 Latencies of fp32 products (plain, batched, one operand transposed) and of unpadded convolutions (NHWC and NCHW) compiled
 by IREE for one core of a Zen 5 or a Zen 3: shapes with seven to twenty tile configurations each, IREE's own choice and, of
-products, its data tiling. The configurations of the first round were drawn over the knobs, poor ones among them; those of later
-rounds are what a cost model trained on the rows so far ranked first, which is where its mistakes are. Every result was checked
-against numpy.
+products, its data tiling. Configurations of the first round were drawn over the knobs, poor ones among them; those of later
+rounds are what a cost model of the rows so far ranked first, where its mistakes are. Every result was checked against numpy.
 """
 
 MLIR_OPT_TILES = """
@@ -179,17 +178,7 @@ TRITON_TILE_GAPS = (
 )
 
 TILE_CARDS: dict[str, tuple[str, str, Callable[[pa.Table], pa.Array], tuple[str, ...]]] = {
-    "iree-tiles.md": (
-        "Tiled kernels of IREE on one core of a Zen 5 and of a Zen 3",
-        IREE_TILES,
-        _of("cpu", ("iree",)),
-        (
-            "Two virtual machines whose other core was busy; blocks of a case that disagree are marked noisy: a tenth of the "
-            "Zen 5's rows, half of the Zen 3's.",
-            *TILE_GAPS[1:2],
-            *SHARED_GAPS[1:],
-        ),
-    ),
+    "iree-tiles.md": ("Tiled kernels of IREE on two CPUs", IREE_TILES, _of("cpu", ("iree",)), TILE_GAPS),
     "mlir-opt-tiles.md": (
         "Tiled loops of mlir-opt on one Zen 5 core",
         MLIR_OPT_TILES,
