@@ -67,3 +67,20 @@ def test_what_cannot_be_predicted_is_an_error_with_words(text, options, said):
 def test_an_unknown_device_is_an_error():
     with pytest.raises(SpecError, match="no device"):
         kernelcast.predict_mlir(ADD, "h900", bind={"dim0": 64})
+
+
+def test_a_program_without_a_kernel_takes_a_call_and_what_the_compiler_copies_of_its_results():
+    # Measured on a Zen 3: IREE hands the argument on in 3 µs, XLA copies its 4 MB in 246.
+    turned = (
+        "func.func @f(%x: tensor<1x1000003xf32>) -> tensor<1000003x1xf32> {\n"
+        "%r = stablehlo.transpose %x, dims = [1, 0] : (tensor<1x1000003xf32>) -> tensor<1000003x1xf32>\n"
+        "return %r : tensor<1000003x1xf32> }"
+    )
+    iree, xla = (
+        kernelcast.predict_mlir(turned, "amd-epyc-7003-vm-2c", compiler=name, threads=1) for name in ("iree", "xla")
+    )
+    assert iree.groups == xla.groups == ()
+    assert 1e-6 < iree.latency_s.value < 10e-6
+    assert 150e-6 < xla.latency_s.value < 400e-6
+    empty = kernelcast.predict_mlir("func.func @f() { return }", "amd-epyc-9005-vm-2c")
+    assert 0 < empty.latency_s.value < 50e-6

@@ -99,9 +99,8 @@ class ModulePredictor:
                 f"no compiler {compiler!r}; compilers: {listed(COMPILERS)}, or none given", field="compiler"
             )
         on = _placed(self.devices.get(device), threads)
-        # A program without a kernel is nothing but its call, which no network was shown.
-        engine = self._engine_for(on.device) if program.groups else None
-        setting, setting_notes = _setting(engine, program, on, compiler, threads) if program.groups else (None, ())
+        engine = self._engine_for(on.device)
+        setting, setting_notes = _setting(engine, program, on, compiler, threads)
         if engine is None or setting is None:
             if not on.is_cpu and program.groups and (compiler or _main_dialect(program)) in ("xla", "stablehlo"):
                 run = as_xla_runs(program, on)

@@ -247,6 +247,9 @@ class ProgramEngine:
         rows = tree_inputs(batch, self.model.base)
         answers: dict[str, Floats] = {BASE: log_base}
         seconds: Floats | None = None
+        if batch.is_empty.all():
+            # ONNX Runtime divides by the number of groups, and ends the process.
+            return dict.fromkeys((BASE, *self._sessions), log_base), rows, None
         for name, session in self._sessions.items():
             if name == TREES:
                 answers[name] = log_base + session.run(None, {"x": rows})[0].reshape(log_base.shape)

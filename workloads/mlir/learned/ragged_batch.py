@@ -79,7 +79,8 @@ class RaggedBatch:
     @property
     def is_empty(self) -> npt.NDArray[np.bool_]:
         """Which programs have no group, shape `(n,)`."""
-        return np.bincount(self.group_program, minlength=len(self)) == 0
+        is_empty: npt.NDArray[np.bool_] = np.bincount(self.group_program, minlength=len(self)) == 0
+        return is_empty
 
     def take(self, rows: Any) -> RaggedBatch:
         """The programs of `rows`, in that order."""
