@@ -4,8 +4,10 @@ function is walked, costed and grouped into kernels.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..errors import SpecError, listed
 from .parse.generic_form import NotGenericForm, read_generic
@@ -14,7 +16,7 @@ from .parse.text_limits import checked_text, no_collection
 from .parse.tolerant_parser import read_tolerant
 from .program import Node, Program
 from .semantics.dynamic_sizes import bound, bound_sizes
-from .types.graph import Function, Module, Op, ValueType, is_beyond_numbers
+from .types.graph import Block, Function, Module, Op, Region, ValueType, is_beyond_numbers
 from .walk.walk import Walk
 
 NativeParsers = Callable[[str], NativeReading]
@@ -107,7 +109,8 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
         walk.notes[
             f"costs are those of one program of the Triton kernel {chosen.name}; its grid is not in the text"
         ] = None
-    returned = walk.function(chosen, {}, 1.0)
+    live, dead = _without_dead_code(chosen)
+    returned = walk.function(live, {}, 1.0)
     written = [walk.values.latest[value] for value in chosen.arguments if value in walk.values.latest]
     outputs = tuple(dict.fromkeys((*returned, *written)))
     nodes, types = walk.nodes, walk.values.types
@@ -124,6 +127,7 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
         unread_share=_unread_share(module),
         notes=(
             *_not_understood(nodes),
+            *_not_read(dead),
             *_of_unknown_size(chosen.arguments, outputs, types),
             *dict.fromkeys(node.note for node in nodes if node.note and node.understood) | walk.notes,
         ),
@@ -136,6 +140,54 @@ def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Se
         types[value].text for value in (*arguments, *outputs) if types[value].is_array and not types[value].is_static
     ]
     return [f"the size of {listed(dict.fromkeys(items))} is not known, and its bytes are not counted"] if items else []
+
+
+_PURE = frozenset({"stablehlo", "mhlo", "chlo", "tosa", "linalg", "tensor", "arith", "math", "torch", "complex"})
+_EFFECTS = re.compile(
+    r"_$|rng|custom_call|infeed|outfeed|send|recv|token|after_all|all_|collective|reduce_scatter|while|if$|case|composite|"
+    r"torch\.(prim|operator|overwrite)"
+)
+"""Dialects whose operations do nothing but make their results, and names of those that may do more."""
+
+
+def _without_dead_code(function: Function) -> tuple[Function, list[Op]]:
+    """The function without operations whose results nothing reads, as compilers remove them, and those operations.
+
+    A function that returns nothing is taken as it is: it is a piece of a text. So is what is inside of loops and branches.
+    """
+    if function.body is None or len(function.body.blocks) != 1 or not function.results:
+        return function, []
+    block = function.body.blocks[0]
+    readers = Counter(value for op in block.ops for value in _values_read(op))
+    dead: list[Op] = []
+    for op in reversed(block.ops):
+        if not op.results or any(map(readers.__getitem__, op.results)):
+            continue
+        if op.dialect in _PURE and _EFFECTS.search(op.name) is None:
+            dead.append(op)
+            readers.subtract(_values_read(op))
+    if not dead:
+        return function, []
+    left_out = set(map(id, dead))
+    live = Block(block.arguments, [op for op in block.ops if id(op) not in left_out])
+    return replace(function, body=Region([live])), dead[::-1]
+
+
+def _values_read(op: Op) -> Sequence[int]:
+    """The values that an operation reads, those that its regions read among them."""
+    if not op.regions:
+        return op.operands
+    inner = (other for region in op.regions for block in region.blocks for other in block.ops)
+    return [*op.operands, *(value for other in inner for value in _values_read(other))]
+
+
+def _not_read(dead: Iterable[Op]) -> list[str]:
+    """One note for the operations that are left out because nothing reads their results; constants are not worth it."""
+    names = Counter(op.name for op in dead if not op.name.endswith(("constant", "const", "empty", "literal")))
+    if not names:
+        return []
+    shown = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.most_common(_SHOWN))
+    return [f"nothing reads the results of {shown}; compilers remove such operations, and they are left out"]
 
 
 def _is_triton(function: Function) -> bool:
@@ -184,28 +236,35 @@ def _name_unused_places(nodes: Iterable[Node], outputs: Iterable[int]) -> None:
 
 
 def _name_shortened_sorts(nodes: Sequence[Node], types: Sequence[ValueType], outputs: Iterable[int]) -> None:
-    """A sort of which only parts of its rows are read is a choice of the largest: the longest part is its window."""
-    sorts = {value: node for node in nodes if node.kind == "sort" for value in node.results}
+    """A sort from the largest down of which only first places are read is a choice of the largest: they are its window.
+
+    XLA's TopkRewriter compiles it so.
+    """
+    sorts = {value: node for node in nodes if node.detail.get("descending") for value in node.results}
     if not sorts:
         return
-    longest = {id(node): 0 for node in sorts.values()}
+    windows = {id(node): 0 for node in sorts.values()}
     whole = {id(sorts[value]) for value in outputs if value in sorts}
     for node in nodes:
         for value in node.operands:
             if (sort := sorts.get(value)) is None:
                 continue
-            rows, length = sort.loops[1], _number(sort.detail.get("cols"))
-            part = types[node.results[0]].elements / rows if node.detail.get("operator") == "slice" and rows else length
-            if part >= length or part != int(part):
+            count = _first_places(node, sort, types)
+            windows[id(sort)] = max(windows[id(sort)], count)
+            if not count:
                 whole.add(id(sort))
-            longest[id(sort)] = max(longest[id(sort)], int(part))
     for node in sorts.values():
-        if id(node) not in whole and longest[id(node)]:
-            node.detail = {**node.detail, "window": (longest[id(node)],)}
+        if id(node) not in whole and windows[id(node)]:
+            node.detail = {**node.detail, "window": (windows[id(node)],)}
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+def _first_places(node: Node, sort: Node, types: Sequence[ValueType]) -> int:
+    """How many of the first places of every row a slice of a sort reads; 0 for all of them, other places, or no slice."""
+    along, before, after = sort.detail["along"], types[sort.results[0]].shape or (), types[node.results[0]].shape or ()
+    if not node.detail.get("leading") or len(before) != len(after) or not isinstance(along, int):
+        return 0
+    cut = [axis for axis in range(len(before)) if before[axis] != after[axis]]
+    return int(after[along] or 0) if cut == [along % len(before)] else 0
 
 
 def _not_understood(nodes: Iterable[Node]) -> list[str]:

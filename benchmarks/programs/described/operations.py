@@ -170,6 +170,40 @@ def chains(rng: random.Random, count: int) -> Iterator[tuple[str, str, list[str]
         yield "stablehlo", "-".join(names), [_stablehlo(step, shape, _dtype(rng)) for shape in rng.sample(small, 2)]
 
 
+_SORTED_SHAPES = ((4096, 16), (16, 4096), (20_000, 8), (8, 8192), (1000, 100), (300, 300), (65, 1023), (2048, 257), (128, 2048),
+                  (1, 1000), (1, 20_000), (33, 17))  # fmt: skip
+"""Rows and columns of sorts: IREE's take the square of the length, 0.5 s at the longest of these."""
+
+_READ = ("all", "places", "few", "few-places", "last", "middle", "rows", "one")
+"""What is read of a sort: all of it, the places that its elements had, the first eight of both, the last eight, those between,
+some sorted rows, the one element in the middle."""
+
+
+def sorts(rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """(name, texts) of sorts along either axis, upwards and downwards, by what is read of them; four sizes of each."""
+    for read in _READ:
+        for axis in (0, 1):
+            for how in ("LT", "GT"):
+                texts = []
+                for shape in rng.sample(_SORTED_SHAPES, 4):
+                    w = Writer(rng.choices(("f32", "bf16", "i32"), (80, 10, 10))[0])
+                    texts.append(w.text(_sort(w, w.argument(*(shape if axis else shape[::-1])), axis, how, read)))
+                yield f"sort-{read}-{axis}-{how.lower()}", texts
+
+
+def _sort(w: Writer, x: Value, axis: int, how: str, read: str) -> Value:
+    size = x.shape[axis]
+    ranges = [(0, length) for length in x.shape]
+    ranges[axis] = {
+        "few": (0, min(8, size)), "few-places": (0, min(8, size)), "last": (max(size - 8, 0), size),
+        "middle": (size // 4, size // 2), "one": (size // 2, size // 2 + 1),
+    }.get(read, (0, size))  # fmt: skip
+    if read == "rows":
+        ranges[1 - axis] = (0, (x.shape[1 - axis] + 1) // 2)
+    ordered = w.sort_places(x, axis, how) if read in ("places", "few-places") else w.sort(x, axis, how)
+    return ordered if read in ("all", "places") else w.slice(ordered, *ranges)
+
+
 def _dtype(rng: random.Random) -> str:
     return rng.choices(("f32", "bf16", "f16"), (80, 14, 6))[0]
 

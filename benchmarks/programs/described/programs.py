@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kernelcast.datasets.records.mlir_modules import ModuleText
 
 from .networks import collections
-from .operations import chains, single
+from .operations import chains, single, sorts
 from .stablehlo_text import Writer
 
 CHAINS = 700
@@ -33,6 +33,8 @@ def modules(seed: int) -> Iterator[list[ModuleText]]:
         yield _variants(texts, f"operations/{name}", dialect)
     for dialect, name, texts in chains(rng, CHAINS):
         yield _variants(texts, f"operations/chain-{name}", dialect)
+    for name, texts in sorts(rng):
+        yield _variants(texts, f"operations/{name}", "stablehlo")
 
 
 def _variants(texts: list[str], program: str, dialect: str) -> list[ModuleText]:

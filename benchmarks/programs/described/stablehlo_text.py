@@ -181,6 +181,20 @@ class Writer:
             f"({x.type}) -> {{}}", x.shape, x.dtype,
         )  # fmt: skip
 
+    def sort_places(self, x: Value, axis: int, how: str = "LT") -> Value:
+        """The places that elements had before they were sorted along an axis."""
+        places = self.iota(axis, *x.shape, dtype="i32")
+        name = f"s{self._count}"
+        kinds = [f"tensor<{kind}>" for kind in (x.dtype, x.dtype, "i32", "i32")]
+        arguments = ", ".join(f"%{name}{letter}: {kind}" for letter, kind in zip("abcd", kinds, strict=True))
+        self._lines.append(
+            f'%{name}:2 = "stablehlo.sort"({x.name}, {places.name}) ({{ ^bb0({arguments}): '
+            f"%{name}e = stablehlo.compare {how}, %{name}a, %{name}b : ({kinds[0]}, {kinds[0]}) -> tensor<i1> "
+            f'"stablehlo.return"(%{name}e) : (tensor<i1>) -> () }}) {{dimension = {axis} : i64, is_stable = true}} : '
+            f"({x.type}, {places.type}) -> ({x.type}, {places.type})"
+        )
+        return Value(f"%{name}#1", x.shape, "i32")
+
     def slice(self, x: Value, *ranges: tuple[int, int]) -> Value:
         """A part: from and to along each axis."""
         shown = ", ".join(f"{start}:{end}" for start, end in ranges)

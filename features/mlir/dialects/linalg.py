@@ -8,7 +8,7 @@ from math import prod
 
 from ..semantics import costs
 from ..semantics.costs import unknown
-from ..semantics.dynamic_sizes import of_destinations
+from ..semantics.dynamic_sizes import keeps_order, of_destinations
 from ..semantics.linalg_products import (
     CONVOLUTIONS,
     LAYOUTS,
@@ -176,7 +176,10 @@ def _moving(name: str) -> CostOf:
 
 
 def _transpose(site: Site) -> Cost:
-    return costs.permuted(_moving("transpose")(site), site.ints("permutation"))
+    order = site.ints("permutation")
+    if order is not None and site.results and keeps_order(site.operands[0].shape or (), order):
+        return costs.view(site)
+    return costs.permuted(_moving("transpose")(site), order)
 
 
 def _softmax(site: Site) -> Cost:

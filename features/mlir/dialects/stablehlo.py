@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import prod
 
 from ..semantics import costs
@@ -108,9 +109,42 @@ def _reduce_window(site: Site) -> Cost:
     window = site.ints("window_dimensions")
     if window is None:
         return unknown(f"{site.name} without window_dimensions")
-    return costs.window_reduction(
-        site, combiner(site.body), site.operands[0], site.results[0], window, max(site.computed.flops, 1.0)
+    flops = max(site.computed.flops, 1.0)
+    cost = costs.window_reduction(site, combiner(site.body), site.operands[0], site.results[0], window, flops)
+    return cost._replace(flops=site.results[0].elements * flops) if _is_cumulative(site, window) else cost
+
+
+def _is_cumulative(site: Site, window: Sequence[int]) -> bool:
+    """Whether a window as long as one axis, padded on one side alone, gives each place all that comes before it or after it.
+
+    JAX writes cumulative sums so. Compilers compute one in as many operations as there are elements, or a few times as many.
+    """
+    axes = [axis for axis, length in enumerate(window) if length > 1]
+    padding = site.ints("padding") or ()
+    steps = (site.ints("window_strides"), site.ints("window_dilations"), site.ints("base_dilations"))
+    if len(axes) != 1 or len(padding) != 2 * len(window) or any(set(step or (1,)) != {1} for step in steps):
+        return False
+    axis, whole = axes[0], window[axes[0]] - 1
+    others = padding[: 2 * axis] + padding[2 * axis + 2 :]
+    return (
+        not any(others)
+        and (site.operands[0].shape or ())[axis] == window[axis]
+        and padding[2 * axis : 2 * axis + 2] in ((whole, 0), (0, whole))
     )
+
+
+def _sort(site: Site) -> Cost:
+    """A sort; one whose comparison puts the larger first, with places at most beside it, can be a choice of the largest."""
+    cost = costs.sort_along(site)
+    compared = [
+        attributes.word(op.attributes, "comparison_direction") or op.attributes for op in site.body if op.operands
+    ]
+    is_descending = any(re.search(r"\bG[TE]\b", text) for text in compared) and len(site.operands) <= _MOST_CHOSEN
+    return cost._replace(detail={**cost.detail, "descending": is_descending})
+
+
+_MOST_CHOSEN = 2
+"""Arrays sorted together of which XLA's TopkRewriter makes a choice of the largest: values, and their places."""
 
 
 def _select_and_scatter(site: Site) -> Cost:
@@ -118,15 +152,9 @@ def _select_and_scatter(site: Site) -> Cost:
     source = site.operands[1]
     points = source.elements * prod(window)
     return Cost(
-        "reduction",
-        source.dtype,
-        points + source.elements,
-        0.0,
-        costs.nbytes(site.operands[:2]),
-        costs.nbytes(site.results),
-        (1.0, source.elements, 1.0, float(prod(window))),
-        {"operator": "select_and_scatter", "axis": "middle"},
-    )
+        "reduction", source.dtype, points + source.elements, 0.0, costs.nbytes(site.operands[:2]), costs.nbytes(site.results),
+        (1.0, source.elements, 1.0, float(prod(window))), {"operator": "select_and_scatter", "axis": "middle"},
+    )  # fmt: skip
 
 
 def _scatter(site: Site) -> Cost:
@@ -184,15 +212,9 @@ def _factored(site: Site, name: str = "") -> Cost:
     flops = matrices * size**3 * _FACTORED[name] if name in _FACTORED else size * site.results[0].elements
     n = max(round(flops / (2 * matrices * size * size)), 1)
     return Cost(
-        "contraction",
-        site.operands[0].dtype,
-        flops,
-        matrices * size,
-        costs.nbytes(site.operands),
-        costs.nbytes(site.results),
-        (matrices, size, float(n), size),
-        {"operator": name},
-    )
+        "contraction", site.operands[0].dtype, flops, matrices * size, costs.nbytes(site.operands), costs.nbytes(site.results),
+        (matrices, size, float(n), size), {"operator": name},
+    )  # fmt: skip
 
 
 def _fft(site: Site) -> Cost:
@@ -202,6 +224,23 @@ def _fft(site: Site) -> Cost:
 
 def _transpose(site: Site) -> Cost:
     return costs.transpose(site, _order(site))
+
+
+def _slice(site: Site) -> Cost:
+    """A part of an array; `leading` where it begins with its first element and leaves none out between."""
+    cost = costs.movement(site, "slice")
+    ranges = _RANGES.search(site.text)
+    if ranges is not None:
+        parts = [[int(number) for number in part.split(":")] for part in ranges[1].split(",")]
+        starts, steps = [part[0] for part in parts], [part[2] for part in parts if len(part) > 2]
+    else:
+        starts, steps = list(site.ints("start_indices") or (1,)), list(site.ints("strides") or ())
+    is_leading = not any(starts) and all(step == 1 for step in steps)
+    return cost._replace(detail={**cost.detail, "leading": is_leading})
+
+
+_RANGES = re.compile(r"\[([\d\s:,]+)\]\s*(?:$|:)")
+"""The printed ranges of a slice: `[0:4, 0:8:2]`."""
 
 
 def _order(site: Site) -> tuple[int, ...] | None:
@@ -280,13 +319,8 @@ def _gathered_sizes(site: Site) -> Shapes:
         return None
     vector = site.int_of("index_vector_dim")
     batch = iter([size for axis, size in enumerate(places) if axis != vector])
-    remaining = iter(
-        [
-            size
-            for axis, size in enumerate(sizes)
-            if axis not in (*collapsed, *(site.ints("operand_batching_dims") or ()))
-        ]
-    )
+    missing = (*collapsed, *(site.ints("operand_batching_dims") or ()))
+    remaining = iter([size for axis, size in enumerate(sizes) if axis not in missing])
     return (tuple(next(remaining if axis in offsets else batch, None) for axis in range(rank)),)
 
 
@@ -300,22 +334,13 @@ _COLLECTIVES = (
 )
 
 
+_FOLDED = {"add": "add", "sub": "subtract", "mul": "multiply", "floordiv": "divide", "max": "maximum", "min": "minimum"}
+
+
 def _table(dialect: str) -> dict[str, Rule]:
     return {
         **rules(dialect, _PLAIN, _elementwise, of_operands),
-        **folding(
-            dialect,
-            _elementwise,
-            {
-                "add": "add",
-                "sub": "subtract",
-                "mul": "multiply",
-                "floordiv": "divide",
-                "max": "maximum",
-                "min": "minimum",
-            },
-            of_operands,
-        ),
+        **folding(dialect, _elementwise, _FOLDED, of_operands),
         **rules(dialect, "convert", _elementwise, of_operands, fold=_same),
         **rules(dialect, "dot_general dot", _dot_general, _dot_sizes),
         **rules(dialect, "convolution dynamic_conv", _convolution),
@@ -327,7 +352,7 @@ def _table(dialect: str) -> dict[str, Rule]:
         **rules(dialect, "dynamic_iota", costs.filled, of_known(0)),
         **rules(dialect, "transpose", _transpose, lambda site: permuted(site, _order(site))),
         **rules(dialect, "reverse", moving("copy"), _first_sizes),
-        **rules(dialect, "slice", moving("slice"), fold=_sliced),
+        **rules(dialect, "slice", _slice, fold=_sliced),
         **rules(dialect, "dynamic_slice", moving("slice")),
         **rules(dialect, "real_dynamic_slice", moving("slice"), _sliced_sizes),
         **rules(dialect, "dynamic_update_slice", copied(1), _first_sizes),
@@ -335,7 +360,7 @@ def _table(dialect: str) -> dict[str, Rule]:
         **rules(dialect, "pad dynamic_pad", moving("pad", reads_first=True)),
         **rules(dialect, "gather dynamic_gather torch_index_select", costs.gather, _gathered_sizes),
         **rules(dialect, "scatter", _scatter, _first_sizes),
-        **rules(dialect, "sort", costs.sort_along, of_operands),
+        **rules(dialect, "sort", _sort, of_operands),
         **rules(dialect, "batch_norm_inference batch_norm_training batch_norm_grad", _batch_norm),
         **rules(dialect, "rng rng_bit_generator", costs.random),
         **rules(dialect, "custom_call", _custom_call),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..program import FREE, Node
+from ..semantics.dynamic_sizes import keeps_order
 from ..semantics.operators import operator as canonical
 from ..types.graph import ValueType
 
@@ -104,9 +105,8 @@ class Flow:
         if not before or not after or 1 not in before:
             return False
         order = node.detail.get("permutation")
-        if isinstance(order, tuple) and sorted(order) == list(range(len(before))):
-            moved = [axis for axis in order if before[axis] != 1]
-            return moved == sorted(moved)
+        if isinstance(order, tuple) and len(order) == len(before):
+            return keeps_order(before, order)
         # Where the order is not told: axes of size 1 have moved and the others are as large as before, place by place.
         return before != after and [size for size in before if size != 1] == [size for size in after if size != 1]
 

@@ -7,6 +7,7 @@ duplicates them unless `InstructionFusion::IsExpensive` says otherwise.
 
 from __future__ import annotations
 
+from ..program import Node
 from .dataflow import Flow
 from .idioms import RANK, Cluster
 
@@ -123,18 +124,14 @@ class Recomputing:
     def note_view(self, index: int) -> bool:
         """Note a reduction of one element each, which is a view; returns whether the node is one.
 
-        A place is no element. From an argument to a result IREE computes it (4 MB of `stablehlo.reduce` in 2 ms), but for
+        Where a function returns it of one of its arguments, IREE computes it (4 MB of `stablehlo.reduce` in 2 ms), but for
         TOSA's, which its canonicaliser folds (1 µs).
         """
         node = self._flow.nodes[index]
-        if node.loops[3] != 1.0 or len(node.results) != 1 or not node.operands:
+        if not _drops_axes(self._flow, node):
             return False
-        if node.detail.get("operator") in ("argmax", "argmin"):
-            return False
-        is_argument = all(self.owner(source) is None for source in self.sources(node.operands[0]))
-        if is_argument and node.results[0] in self._returned and not node.op.startswith("tosa."):
-            return False
-        if self._flow.elements(node.operands[0]) != self._flow.elements(node.results[0]):
+        reads_no_kernel = all(self.owner(source) is None for source in self.sources(node.operands[0]))
+        if reads_no_kernel and node.results[0] in self._returned and not node.op.startswith("tosa."):
             return False
         self._hand_on(node.results[0], node.operands[0])
         return True
@@ -231,7 +228,7 @@ def _must_be_stored(flow: Flow, returned: set[int]) -> set[int]:
     for index in range(len(nodes) - 1, -1, -1):
         node = nodes[index]
         kind = node.kind
-        if kind == "view" or (kind == "reduction" and node.loops[3] == 1.0):
+        if kind == "view" or _drops_axes(flow, node):
             if node.operands and node.results:
                 if node.results[0] in stored:
                     stored.add(node.operands[0])
@@ -250,6 +247,18 @@ def _must_be_stored(flow: Flow, returned: set[int]) -> set[int]:
         elif kind != "gather":
             stored.update(node.operands)
     return stored
+
+
+def _drops_axes(flow: Flow, node: Node) -> bool:
+    """Whether a reduction reduces one element each: its result is its operand. A place is no element."""
+    return (
+        node.kind == "reduction"
+        and node.loops[3] == 1.0
+        and len(node.results) == 1
+        and bool(node.operands)
+        and node.detail.get("operator") not in ("argmax", "argmin")
+        and flow.elements(node.operands[0]) == flow.elements(node.results[0])
+    )
 
 
 def _is_padding(flow: Flow, value: int) -> bool:

@@ -8,6 +8,7 @@ from math import log2, prod
 from types import MappingProxyType
 
 from ..types.graph import ValueType
+from .dynamic_sizes import keeps_order
 from .op_rule import Cost, CostOf, Loops, Site
 from .operators import arithmetic, combiner, operator
 
@@ -145,11 +146,9 @@ def permuted(cost: Cost, order: Sequence[int] | None) -> Cost:
 
 def transpose(site: Site, order: Sequence[int] | None) -> Cost:
     """Axes in another order, see `permuted`; None where that is not known. Where only axes of size 1 move, nothing does."""
-    shape = site.operands[0].shape or ()
-    if order is None or sorted(order) != list(range(len(shape))):
-        return movement(site, "transpose")
-    moved = [axis for axis in order if shape[axis] != 1]
-    return view(site) if moved == sorted(moved) else permuted(movement(site, "transpose"), order)
+    if order is not None and keeps_order(site.operands[0].shape or (), order):
+        return view(site)
+    return permuted(movement(site, "transpose"), order)
 
 
 def broadcast(site: Site) -> Cost:
@@ -211,19 +210,9 @@ def reduction_by_body(site: Site, axes: Iterable[int]) -> Cost:
 def window_reduction(
     site: Site, name: str, source: ValueType, result: ValueType, window: Sequence[int], per_element: float = 1.0
 ) -> Cost:
-    """A window slid over `source`, `per_element` operations for each element in it: pooling.
-
-    One as long as its axis whose result has as many elements is a cumulative sum, which compilers compute in as many operations
-    as there are elements, or a few times as many.
-    """
+    """A window slid over `source`, `per_element` operations for each element in it: pooling."""
     size = float(prod(window))
-    shape = source.shape or ()
-    is_cumulative = (
-        len(window) == len(shape)
-        and shape == result.shape
-        and all(length in (1, extent) for length, extent in zip(window, shape, strict=True))
-    )
-    flops = result.elements * (1.0 if is_cumulative else size) * per_element
+    flops = result.elements * size * per_element
     return Cost(
         "reduction", source.dtype, flops, 0.0, source.nbytes, nbytes(site.results), (1.0, result.elements, 1.0, size),
         {"operator": name, "axis": "middle", "window": tuple(window)},
@@ -367,12 +356,20 @@ def attention(
 
 
 def sort(site: Site, axis: int | None = None) -> Cost:
-    """A sort along one axis, the last unless said: n·log2(n) comparisons in each of the rows, which are independent."""
-    source = site.operands[0]
-    length = max(float((source.shape or (1,))[-1 if axis is None else axis] or 1), 1.0)
+    """A sort along one axis, the last unless said: n·log2(n) comparisons in each of the rows, which are independent.
+
+    Where the result has fewer elements along that axis, they are its `window`: the largest or smallest are chosen.
+    """
+    source, shape = site.operands[0], site.operands[0].shape or (1,)
+    axis = len(shape) - 1 if axis is None else axis
+    length = max(float(shape[axis] or 1), 1.0)
+    share = site.results[0].elements / source.elements if site.results and source.elements else 1.0
+    detail: dict[str, object] = {"along": axis, "axis": axis_of(shape, (axis,))}
+    if share < 1.0:
+        detail["window"] = (max(round(share * length), 1),)
     cost = loop(
         "sort", source.dtype, source.elements, site.short, flops=source.elements * max(log2(length), 1.0),
-        bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results), cols=int(length),
+        bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results), **detail,
     )  # fmt: skip
     return cost._replace(loops=(1.0, source.elements / length, 1.0, length))
 

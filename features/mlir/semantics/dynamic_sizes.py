@@ -229,6 +229,14 @@ def permuted(site: Site, order: Sequence[int] | None) -> Shapes:
     return None if shape is None or order is None else (tuple(shape[axis] for axis in order),)
 
 
+def keeps_order(shape: Shape, order: Sequence[int]) -> bool:
+    """Whether a transpose of `shape` leaves the axes that are not 1 in their order, so that nothing moves in memory."""
+    if sorted(order) != list(range(len(shape))):
+        return False
+    moved = [axis for axis in order if shape[axis] != 1]
+    return moved == sorted(moved)
+
+
 def joined(kinds: Sequence[ValueType], axis: Known) -> Shapes:
     """The result of a concatenation: sizes added along an axis."""
     shapes = [kind.shape for kind in kinds if kind.shape is not None]

@@ -253,7 +253,7 @@ def _detail_row(node: Node) -> tuple[float, ...]:
     window = detail.get("window")
     taps = float(prod(window)) if isinstance(window, tuple) else 0.0
     if "kernel_h" in detail:
-        taps = _number(detail["kernel_h"]) * _number(detail.get("kernel_w", 1))
+        taps = prod(_number(detail.get(side, 1)) for side in ("kernel_h", "kernel_w", "kernel_d"))
     return (float(axis == "inner"), float(axis == "middle"), float(axis == "outer"), taps,
             _number(detail.get("stride_h", detail.get("stride"))), _number(detail.get("groups")))  # fmt: skip
 

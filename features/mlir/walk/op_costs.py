@@ -64,7 +64,7 @@ def costed(rule: Rule, site: Site) -> Cost:
 
 
 def signature(op: Op) -> tuple[object, ...]:
-    """What a body computes: its operations and how they are wired, the same for the same body elsewhere."""
+    """What a body computes: its operations, their attributes, how they are wired; the same for the same body elsewhere."""
     items: list[object] = []
     for region in op.regions:
         for block in region.blocks:
@@ -72,6 +72,7 @@ def signature(op: Op) -> tuple[object, ...]:
             base = block.arguments[0] if block.arguments else (ops[0].results or (0,))[0] if ops else 0
             for inner in ops:
                 items.append(inner.name)
+                items.append(inner.attributes)
                 for v in inner.operands:
                     if v >= base:
                         items.append(v - base)  # noqa: PERF401  a list of its own for each operation costs more

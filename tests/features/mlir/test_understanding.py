@@ -276,52 +276,19 @@ def test_a_transpose_that_moves_only_axes_of_one_element_moves_nothing(
     assert [node.kind for node in found.nodes] == [kind]
 
 
-def windowed(window: str, padding: str, result: str) -> Node:
-    """A sum over windows of a 64x32 array."""
-    found = program(
-        f"func.func @f(%x: tensor<64x32xf32>, %z: tensor<f32>) -> {result} {{\n"
-        '%r = "stablehlo.reduce_window"(%x, %z) ({ ^bb0(%a: tensor<f32>, %b: tensor<f32>): %c = stablehlo.add %a, %b : '
-        'tensor<f32> "stablehlo.return"(%c) : (tensor<f32>) -> () }) '
-        f"{{window_dimensions = array<i64: {window}>, window_strides = array<i64: 1, 1>, padding = dense<{padding}> : "
-        f"tensor<2x2xi64>}} : (tensor<64x32xf32>, tensor<f32>) -> {result}\n return %r : {result}\n}}"
-    )
-    return only(found, "reduction")
-
-
-def test_a_window_as_long_as_its_axis_is_a_cumulative_sum() -> None:
-    assert windowed("64, 1", "[[63, 0], [0, 0]]", "tensor<64x32xf32>").flops == 64 * 32
-    assert windowed("3, 1", "[[2, 0], [0, 0]]", "tensor<64x32xf32>").flops == 3 * 64 * 32
-    assert windowed("64, 1", "[[0, 0], [0, 0]]", "tensor<1x32xf32>").flops == 64 * 32
-
-
-@pytest.mark.parametrize(
-    ("reads", "returned", "window"),
-    [
-        (["slice %s [0:4, 0:8] : (S) -> tensor<4x8xf32>"], "tensor<4x8xf32>", (8,)),
-        (
-            ["slice %s [0:4, 0:8] : (S) -> tensor<4x8xf32>", "slice %s [0:4, 0:2] : (S) -> tensor<4x2xf32>"],
-            "tensor<4x2xf32>",
-            (8,),
-        ),
-        (["slice %s [0:4, 0:8] : (S) -> tensor<4x8xf32>", "exponential %s : S"], "S", None),
-        (["slice %s [0:1, 0:100] : (S) -> tensor<1x100xf32>"], "tensor<1x100xf32>", (25,)),
-        ([], "S", None),
-    ],
-)
-def test_a_sort_of_which_a_part_is_read_is_a_choice_of_the_largest(
-    reads: list[str], returned: str, window: tuple[int, ...] | None
-) -> None:
-    lines = "\n".join(f"%r{i} = stablehlo.{line}" for i, line in enumerate(reads))
+def test_what_nothing_reads_is_left_out_and_said() -> None:
+    kind = "tensor<64x64xf32>"
     text = (
-        "func.func @f(%x: S) -> RESULT {\n"
-        '%s = "stablehlo.sort"(%x) ({ ^bb0(%a: tensor<f32>, %b: tensor<f32>): %c = stablehlo.compare GT, %a, %b : '
-        '(tensor<f32>, tensor<f32>) -> tensor<i1> "stablehlo.return"(%c) : (tensor<i1>) -> () }) '
-        f"{{dimension = 1 : i64}} : (S) -> S\n{lines}\n return %{f'r{len(reads) - 1}' if reads else 's'} : RESULT\n}}"
+        f"func.func @f(%x: {kind}, %y: {kind}) -> {kind} {{\n%d = stablehlo.negate %x : {kind}\n"
+        f"%p = stablehlo.dot_general %d, %y, contracting_dims = [1] x [0] : ({kind}, {kind}) -> {kind}\n"
+        f"%r = stablehlo.exponential %x : {kind}\n RETURN\n}}"
     )
-    sort = only(program(text.replace("RESULT", returned).replace("S)", "tensor<4x100xf32>)").replace(
-        " S", " tensor<4x100xf32>").replace("(S", "(tensor<4x100xf32>")), "sort")  # fmt: skip
-    assert sort.loops == (1.0, 4.0, 1.0, 100.0)
-    assert sort.detail.get("window") == window
+    found = program(text.replace("RETURN", f"return %r : {kind}"))
+    assert [node.op for node in found.nodes if node.kind not in FREE] == ["stablehlo.exponential"]
+    assert any("nothing reads the results of stablehlo.negate, stablehlo.dot_general" in note for note in found.notes)
+    piece = program(text.replace("RETURN", "return").replace(f") -> {kind} {{", ") {"))
+    assert len([node for node in piece.nodes if node.kind not in FREE]) == 3
+    assert not any("nothing reads" in note for note in piece.notes)
 
 
 class TestHostileText:

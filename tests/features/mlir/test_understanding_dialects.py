@@ -135,6 +135,17 @@ class TestLinalg:
         assert second.operands[0] == first.results[0]
         assert set(found.outputs) == {*first.results, *second.results}
 
+    @pytest.mark.parametrize(
+        ("order", "result", "kind"), [("1, 0", "tensor<512x1xf32>", "view"), ("0, 1", "tensor<1x512xf32>", "view")]
+    )
+    def test_a_transpose_of_an_axis_of_one_element_moves_nothing(self, order: str, result: str, kind: str) -> None:
+        found = program(
+            f"func.func @f(%x: tensor<1x512xf32>, %o: {result}) -> {result} {{\n"
+            f"%r = linalg.transpose ins(%x : tensor<1x512xf32>) outs(%o : {result}) permutation = [{order}]\n"
+            f" return %r : {result}\n}}"
+        )
+        assert [node.kind for node in found.nodes] == [kind]
+
 
 def only_kind(found: Program, kind: str) -> Node:
     nodes = [node for node in found.nodes if node.kind == kind]
