@@ -15,18 +15,31 @@ from ..errors import SpecError
 from .formula import Value, ceil_div, equal, floor, less, maximum, mod, where
 
 FACTS = (
-    "element_b", "peak_flops_per_s", "vector_b", "l1_b", "l2_b", "l3_b", "l2_b_per_s", "l3_b_per_s", "dram_b_per_s", "units",
+    "element_b", "peak_flops_per_s", "vector_b", "registers", "l1_b", "l2_b", "l3_b", "l2_b_per_s", "l3_b_per_s",
+    "dram_b_per_s", "units",
 )  # fmt: skip
-"""element_b: bytes of an element; vector_b: bytes of a vector register; units: cores; l3_b and dram_b_per_s are shared by all
-cores, everything else is of one core."""
+"""element_b: bytes of an element; vector_b: bytes of a vector register; registers: how many of them; units: cores; l3_b and
+dram_b_per_s are shared by all cores, everything else is of one core."""
 
-_REGISTERS, _AVX2_REGISTERS = 32.0, 16.0
-"""Vector registers of AVX-512 and of AArch64, and of AVX2, whose vectors are 32 bytes wide: what accumulators and operands of a
-register tile have to fit in."""
+AVX2_REGISTERS = 16.0
+"""Vector registers of AVX2 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 14)."""
+
+_AVX2, _AVX512, _NEON, _SVE256, _SVE512 = (32.0, AVX2_REGISTERS), (64.0, 32.0), (16.0, 32.0), (32.0, 32.0), (64.0, 32.0)
+_VECTORS: Mapping[str, tuple[float, float]] = MappingProxyType({
+    **dict.fromkeys(("zen", "zen2", "zen3", "haswell", "broadwell", "alder-lake", "raptor-lake", "arrow-lake"), _AVX2),
+    **dict.fromkeys(("zen4", "zen5", "skylake-sp", "cascade-lake", "ice-lake", "sapphire-rapids", "emerald-rapids",
+                     "granite-rapids"), _AVX512),
+    **dict.fromkeys(("neoverse-n1", "neoverse-v2", "firestorm"), _NEON),
+    "neoverse-v1": _SVE256,
+    "a64fx": _SVE512,
+})  # fmt: skip
+"""Bytes of a vector register and how many there are, by architecture: 32 of AVX-512 (as above, chapter 15; Zen 4 runs them
+in two halves) and of AArch64 (Arm Architecture Reference Manual, B1.2), whose SVE vectors are as wide as the core (Technical
+Reference Manuals of Neoverse V1, 256 bits, and V2, 128; A64FX Microarchitecture Manual, 512)."""
 
 FMA_PIPES = 2
 """Fused multiply-adds of a whole vector that a core starts per clock: two on Zen 5 and on server cores of Intel and Arm.
-With it the width of a vector follows from the peak, which device files give."""
+With it the width of a vector follows from the peak where the architecture is none of those known."""
 
 _FMA_CLOCKS = 4.0
 """Latency of a fused multiply-add (AMD, Software Optimization Guide for Zen 5, 58455: 4 clocks)."""
@@ -40,8 +53,21 @@ _L1_SETS = 64.0
 """Sets of the L1 of Zen 3 (32 KiB, 8 ways) and of Zen 5 (48 KiB, 12 ways), lines of 64 bytes. Rows that lie a multiple of 4096
 bytes apart share one set."""
 
-_USUAL_L1_B = 32768.0
-"""L1 of a core where no figure is public: that of Zen 2 to Zen 4 and of Intel's server cores before Ice Lake."""
+_USUAL_L1_B, _LARGER_L1_B = 32768.0, 49152.0
+_LARGER_L1 = frozenset(
+    (
+        "ice-lake",
+        "sapphire-rapids",
+        "emerald-rapids",
+        "granite-rapids",
+        "alder-lake",
+        "raptor-lake",
+        "arrow-lake",
+        "zen5",
+    )
+)
+"""L1 of a core where its file has none: 32 KiB of Zen 2 to Zen 4 and of Intel's cores before Sunny Cove, 48 KiB since (Intel 64
+and IA-32 Architectures Optimization Reference Manual, on Ice Lake and Golden Cove; AMD, 58455)."""
 
 _FILLING = 0.8
 """Share of a cache that one operand's block can count on."""
@@ -77,15 +103,18 @@ def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
     peak, ran = device.peak_flops_per_s(dtype, "vector")
     units, clock = device.required("compute_units"), device.required("boost_clock_hz")
     per_core = peak / units
-    vector_b = per_core / clock / (2 * FMA_PIPES) * itemsize_b(ran)
+    width_b = 2.0 ** round(math.log2(per_core / clock / (2 * FMA_PIPES) * itemsize_b(ran)))
+    width_b = min(max(width_b, _NARROWEST_B), _WIDEST_B)
+    vector_b, registers = _VECTORS.get(device.architecture, _AVX2 if width_b == _AVX2[0] else (width_b, _NEON[1]))
     l2_rate = device.fact("l2_bandwidth_b_per_s") or device.fact("l1_bandwidth_per_unit_b_per_s")
     memory = device.required("memory_bandwidth_b_per_s")
     l2_b = device.required("l2_b")
     return MappingProxyType({
         "element_b": itemsize_b(dtype),
         "peak_flops_per_s": per_core,
-        "vector_b": min(max(2.0 ** round(math.log2(vector_b)), _NARROWEST_B), _WIDEST_B),
-        "l1_b": device.fact("l1_per_unit_b") or _USUAL_L1_B,
+        "vector_b": vector_b,
+        "registers": registers,
+        "l1_b": l1_b_of(device),
         "l2_b": l2_b / units,
         "l3_b": device.last_level_cache_b,
         "l2_b_per_s": (l2_rate or memory) / units,
@@ -93,6 +122,11 @@ def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
         "dram_b_per_s": memory,
         "units": units,
     })  # fmt: skip
+
+
+def l1_b_of(device: Device) -> float:
+    """Bytes of a core's L1: of its file, else usual ones of its architecture."""
+    return device.fact("l1_per_unit_b") or (_LARGER_L1_B if device.architecture in _LARGER_L1 else _USUAL_L1_B)
 
 
 def largest_divisor(size: Value, limit: int) -> Value:
@@ -116,8 +150,7 @@ def step_cost(rows: Value, vectors: Value) -> Value:
 
 def spilled(v: Mapping[str, Value], rows: Value, vectors: Value) -> Value:
     """Registers that accumulators, a row of vectors and one scalar want beyond those there are."""
-    registers = where(equal(v["vector_b"], 32.0), _AVX2_REGISTERS, _REGISTERS)
-    return maximum(rows * vectors + vectors + 1.0 - registers, 0.0)
+    return maximum(rows * vectors + vectors + 1.0 - v["registers"], 0.0)
 
 
 def alignment(row_b: Value) -> Value:

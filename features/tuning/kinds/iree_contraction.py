@@ -22,6 +22,7 @@ from ...cost.device_limits import LAUNCH_FLOOR_S
 from ...device import catalogue
 from ...kernel import KernelSpec
 from ..cpu_block import (
+    AVX2_REGISTERS,
     FACTS,
     LINE_B,
     MAX_BLOCKS,
@@ -51,7 +52,7 @@ _DEFAULT_TILE, _DEFAULT_INNER_M, _DEFAULT_INNER = 64.0, 8, 16
 """IREE 3.13's own choice for AVX-512 (`--compile-to=executable-configurations`): blocks of 64 x 64, and the largest divisors
 of m and of n and k up to these as register tile, however small they are."""
 
-_NARROW_INNER = 8.0
+_AVX2_INNER = 8.0
 """The register tile of IREE 3.13 for AVX2, whether or not it divides the block, and of its data tiling there."""
 
 _UNEVEN = 1.9
@@ -101,11 +102,11 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
 
     # Tiles, IREE's own where none are given.
     few = where(less(m, 4.5), where(less(m, 2.5), m, 4.0), 8.0)
-    narrow = less(lanes, _DEFAULT_INNER)
-    packed_rows = where(less(m, 8.5), few, where(narrow, _NARROW_INNER, _PACKED_ROWS))
-    own_m = where(narrow, minimum(m, _NARROW_INNER), largest_divisor(m, _DEFAULT_INNER_M))
-    own_n = where(narrow, minimum(n, _NARROW_INNER), largest_divisor(n, _DEFAULT_INNER))
-    own_k = where(narrow, minimum(k, _NARROW_INNER), largest_divisor(k, _DEFAULT_INNER))
+    avx2 = equal(v["registers"], AVX2_REGISTERS)
+    packed_rows = where(less(m, 8.5), few, where(avx2, _AVX2_INNER, _PACKED_ROWS))
+    own_m = where(avx2, minimum(m, _AVX2_INNER), largest_divisor(m, _DEFAULT_INNER_M))
+    own_n = where(avx2, minimum(n, _AVX2_INNER), largest_divisor(n, _DEFAULT_INNER))
+    own_k = where(avx2, minimum(k, _AVX2_INNER), largest_divisor(k, _DEFAULT_INNER))
     inner_m = where(tuned, v["inner_m"], where(packed, packed_rows, own_m))
     inner_n = where(tuned, v["inner_n"], where(packed, lanes, own_n))
     inner_k = where(tuned, v["inner_k"], where(packed, 1.0, own_k))

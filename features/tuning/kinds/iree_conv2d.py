@@ -23,6 +23,7 @@ from ...device import catalogue
 from ...families.conv2d import output_size
 from ...kernel import KernelSpec
 from ..cpu_block import (
+    AVX2_REGISTERS,
     FACTS,
     LINE_B,
     MAX_BLOCKS,
@@ -45,8 +46,8 @@ _VARIANTS: Mapping[str, int] = {"nhwc": 0, "": 1}
 """Variants of the family `conv2d`, and their layout."""
 
 _OWN_STEPS, _OWN_LANES = 8, 16
-"""IREE 3.13's own choice for AVX-512: the largest divisors of columns, input channels and (nchw) channels up to 8, and of
-channels (nhwc) up to 16, however small they are."""
+"""IREE 3.13's own choice: the largest divisors of columns, input channels and (nchw; nhwc for AVX2) channels up to 8, and
+of channels (nhwc) up to 16 for AVX-512, however small they are."""
 
 _MAIN = 1.45
 """Time of a main loop over that at the peak of the boost clock. This and the constants below are medians of 1,200 rows of 90
@@ -80,9 +81,8 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     tuned = less(0.5, v["inner_w"])
 
     # Tiles, IREE's own where none are given.
-    narrow = less(lanes, _OWN_LANES)
-    own_c = where(planar, largest_divisor(channels, _OWN_STEPS), largest_divisor(channels, _OWN_LANES))
-    own_c = where(narrow, largest_divisor(channels, _OWN_STEPS), own_c)
+    avx2 = equal(v["registers"], AVX2_REGISTERS)
+    own_c = where(maximum(planar, avx2), largest_divisor(channels, _OWN_STEPS), largest_divisor(channels, _OWN_LANES))
     inner_w = where(tuned, v["inner_w"], largest_divisor(columns, _OWN_STEPS))
     inner_c = where(tuned, v["inner_c"], own_c)
     inner_k = where(tuned, v["inner_k"], largest_divisor(inputs, _OWN_STEPS))

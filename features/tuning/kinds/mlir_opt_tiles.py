@@ -15,7 +15,7 @@ from ...device import Device
 from ...dtypes import itemsize_b
 from ...errors import SpecError
 from ...kernel import KernelSpec
-from ..cpu_block import FMA_PIPES, PAGE_B
+from ..cpu_block import FMA_PIPES, PAGE_B, l1_b_of
 from ..formula import Value, ceil_div, equal, floor, less, maximum, minimum, mod, where
 from ..kind import Candidates, Task, TuningKind
 
@@ -111,15 +111,12 @@ def _facts_of(device: Device, dtype: str) -> Mapping[str, float]:
     """Facts of one core.
 
     Raises:
-        SpecError: the device is no CPU, has no peak for the dtype, or no public size of its first-level cache.
+        SpecError: the device is no CPU, or has no peak for the dtype.
     """
     if device.kind != "cpu":
         raise SpecError(
             f"mlir-opt-tiles is about loops on a CPU core; {device.name} is a {device.kind}", field="device"
         )
-    l1_b = device.fact("l1_per_unit_b")
-    if l1_b is None:
-        raise SpecError(f"{device.name} has no l1_per_unit_b, which mlir-opt-tiles needs", field="device")
     units, clock = device.required("compute_units"), device.required("boost_clock_hz")
     core_flops = device.peak_flops_per_s(dtype, "vector")[0] / units
     return {
@@ -127,7 +124,7 @@ def _facts_of(device: Device, dtype: str) -> Mapping[str, float]:
         "core_flops": core_flops,
         # A fused multiply-add is two flops for every lane of a vector.
         "lanes": core_flops / clock / (2 * FMA_PIPES),
-        "l1_b": l1_b,
+        "l1_b": l1_b_of(device),
         "l2_b": device.required("l2_b") / units,
     }
 

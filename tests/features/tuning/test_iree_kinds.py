@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -58,10 +59,34 @@ def test_the_bound_of_a_product_is_its_arithmetic_on_the_cores_it_may_use() -> N
     assert item == pytest.approx(2 * two)
 
 
-def test_vectors_of_the_device_follow_from_its_peak() -> None:
-    facts = get_kind("iree-conv2d").facts_of(catalogue().get(DEVICE), "fp32")
-    assert facts["vector_b"] == 64
-    assert facts["l2_b"] == 2**20
+@pytest.mark.parametrize(
+    ("device", "vector_b", "registers", "l1_kib"),
+    [
+        (DEVICE, 64, 32, 48),
+        ("amd-epyc-9654", 64, 32, 32),
+        ("amd-epyc-9004-vm-2c", 64, 32, 32),
+        ("amd-epyc-7003-vm-2c", 32, 16, 32),
+        ("intel-core-ultra-9-285k", 32, 16, 48),
+        ("intel-xeon-emerald-rapids-vm-2c", 64, 32, 48),
+        ("aws-graviton2", 16, 32, 64),
+        ("aws-graviton3", 32, 32, 64),
+        ("nvidia-grace-cpu", 16, 32, 64),
+    ],
+)
+def test_vectors_and_first_cache_follow_from_the_architecture(
+    device: str, vector_b: int, registers: int, l1_kib: int
+) -> None:
+    facts = get_kind("iree-conv2d").facts_of(catalogue().get(device), "fp32")
+    assert (facts["vector_b"], facts["registers"], facts["l1_b"]) == (vector_b, registers, 1024 * l1_kib)
+
+
+def test_vectors_of_an_unknown_architecture_follow_from_its_peak() -> None:
+    facts = [
+        get_kind("iree-conv2d").facts_of(replace(catalogue().get(name), architecture="newest"), "fp32")
+        for name in (DEVICE, "amd-epyc-7003-vm-2c")
+    ]
+    assert [(each["vector_b"], each["registers"]) for each in facts] == [(64, 32), (32, 16)]
+    assert facts[0]["l2_b"] == 2**20
 
 
 @pytest.mark.parametrize("kind", SIZES)
@@ -113,6 +138,14 @@ def test_a_core_without_avx_512_has_half_the_lanes_and_registers_and_other_tiles
     assert (wide["spilled"][1], narrow["spilled"][1]) == (0, 8 * 2 + 2 + 1 - 16)
     # IREE takes a divisor of the columns with AVX-512, and one vector with AVX2.
     assert (wide["inner_n"][0], narrow["inner_n"][0]) == (1, 8)
+
+
+def test_irees_own_channels_of_a_convolution_are_fewer_without_avx_512() -> None:
+    wide, narrow = (
+        features("iree-conv2d", {"out_c": 64}, {}, device=name)["inner_c"][0]
+        for name in (DEVICE, "amd-epyc-7003-vm-2c")
+    )
+    assert (wide, narrow) == (16, 8)
 
 
 @pytest.mark.parametrize(
