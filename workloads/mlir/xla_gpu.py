@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ...features.dtypes import DTYPES
 from ...features.kernel import KernelSpec
-from ...features.mlir.program import Group, Node, Program
+from ...features.mlir.program import Group, Program
 from ...features.mlir.vectors.device_limits import Hardware
 from ...models.predict.prediction import Interval
 from ..savings import IDLE_SHARE
@@ -56,7 +56,7 @@ def _as_run(group: Group, program: Program, on: Hardware) -> Group:
     if reduced is None:
         return group
     if "window" in reduced.detail:
-        if not _is_prefix(reduced, program):
+        if not reduced.detail.get("cumulative"):
             return replace(group, spec=_copy(group), stand_in="a copy stands in for a sliding window")
         what = "a copy stands in for each pass of a prefix sum"
         return replace(group, spec=_copy(group), stand_in=what, flops=reduced.loops[1], runs=group.runs * _SCAN_PASSES)
@@ -67,14 +67,6 @@ def _as_run(group: Group, program: Program, on: Hardware) -> Group:
             group, spec=_copy(group), stand_in="a copy stands in for a reduction of what its kernel computes itself"
         )
     return group
-
-
-def _is_prefix(windowed: Node, program: Program) -> bool:
-    """Whether a window is as long as the axes that it slides along."""
-    shape, window = program.types[windowed.results[0]].shape, windowed.detail["window"]
-    return shape is not None and isinstance(window, tuple) and max(window) > 1 and all(
-        size in (1, extent) for size, extent in zip(window, shape, strict=True)
-    )  # fmt: skip
 
 
 def _copy(group: Group) -> KernelSpec:
@@ -104,7 +96,8 @@ def called(cost: ProgramCost, program: Program, on: Hardware, coverage: float) -
     launches_s = sum(
         group.runs * (_CONVOLUTION_S if group.kind == "convolution" else _KERNEL_S) for group in program.groups
     )
-    kernels, host_s = cost.latency_s, _CALL_S + _BUFFER_S * buffers + launches_s
+    kernels = cost.latency_s if program.groups else Interval(0.0, 0.0, 0.0)
+    host_s = _CALL_S + _BUFFER_S * buffers + launches_s
     kernels_factor, host_factor = (factor ** normal_width(coverage) for factor in (_KERNELS_FACTOR, _HOST_FACTOR))
     value = max(kernels.value, host_s)
     least = min(max(kernels.lower / kernels_factor, cost.bound_s, host_s / host_factor), value)

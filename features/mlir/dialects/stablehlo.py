@@ -111,7 +111,9 @@ def _reduce_window(site: Site) -> Cost:
         return unknown(f"{site.name} without window_dimensions")
     flops = max(site.computed.flops, 1.0)
     cost = costs.window_reduction(site, combiner(site.body), site.operands[0], site.results[0], window, flops)
-    return cost._replace(flops=site.results[0].elements * flops) if _is_cumulative(site, window) else cost
+    if not _is_cumulative(site, window):
+        return cost
+    return cost._replace(flops=site.results[0].elements * flops, detail={**cost.detail, "cumulative": True})
 
 
 def _is_cumulative(site: Site, window: Sequence[int]) -> bool:

@@ -87,6 +87,17 @@ def test_a_call_takes_as_long_as_the_host_that_starts_it() -> None:
     assert libraries.latency_s.value < 5e-6
 
 
+def test_a_program_without_a_kernel_takes_what_the_host_takes_for_a_call() -> None:
+    kinds = "tensor<4x8xf32>", "tensor<8x4xf32>"
+    text = (
+        f"func.func @main(%x: {kinds[0]}) -> {kinds[1]} {{\n%r = stablehlo.reshape %x : ({kinds[0]}) -> {kinds[1]}\n"
+        f" return %r : {kinds[1]}\n}}"
+    )
+    answer = kernelcast.predict_mlir(text, H100, compiler="xla")
+    assert 20e-6 < answer.latency_s.value < 60e-6
+    assert [(group.kind, group.time_share) for group in answer.groups] == [("control", pytest.approx(1.0))]
+
+
 @pytest.mark.parametrize("device", ["nvidia-h200-sxm-141gb", H100])
 def test_answers_hold_for_programs_that_xla_ran(device: str) -> None:
     rows = [row for row in pq.read_table(MEASURED).to_pylist() if row["device"] == device]
