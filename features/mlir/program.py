@@ -40,9 +40,11 @@ class Node:
         bytes_in: Bytes of its operands it touches, each once, as if it ran alone.
         bytes_out: Bytes of its results, likewise.
         loops: `(batch, m, n, k)` of a contraction or of the product a convolution amounts to; `(1, rows kept, 1, elements
-            reduced)` of a reduction; `(1, elements, 1, 1)` of all others.
+            reduced)` of a reduction; `(1, rows, 1, length of a row)` of a softmax, a normalisation or a sort;
+            `(1, elements, 1, 1)` of all others.
         detail: What recognising its kernel needs: `kernel`, `stride` … of a convolution, `axis` and `operator` of a
-            reduction, `operator` of an elementwise operation, how many of its last operands are written and `unread`.
+            reduction, `along`, `axis` and `window` of a sort, `operator` of an elementwise operation, how many of its
+            last operands are written and `unread`.
         note: Why it is not, or only partly, understood; empty otherwise.
         runs: How often it runs: the product of the trip counts around it.
         line: Line of the text, from 1; None where the parser does not tell.

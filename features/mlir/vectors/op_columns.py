@@ -60,11 +60,12 @@ NUMBERS = (
 """Columns of `OpTable.numbers`. Logarithms are log2(1 + x). `tail …` is the remainder of a size by 16, the elements
 of a 512-bit vector of fp32, as a share of 16. `reads along k`: the first operand's last dimension is the one summed
 over; `second along n`: the second operand's last is that of the result. `narrow`: fewer than 16 results in a row.
-`widens`, `shrinks`: elements out over elements in and the other way, less 1. `axis …`: where reduced axes lie.
-`window`, `stride`, `groups`: of a convolution or a pooling. `transposes`: the last dimension of its result is not
-that of its operand, of as many elements. `distinct`: elements of its result that differ at all,
-as far as repeated and constant operands tell: compilers compute an element operation before they repeat its operand, and fold
-what is constant."""
+`widens`, `shrinks`: elements out over elements in and the other way, less 1. `axis …`: where reduced or
+sorted axes lie. `window`: elements of a convolution's filter, of a pooling's window, and of a sorted row those that are read
+where they are a choice of the largest. `stride`, `groups`: of a convolution or a pooling. `transposes`: the last dimension of
+its result is not that of its operand, of as many elements. `distinct`: elements of its result that differ at all, as far as
+repeated and constant operands tell: compilers compute an element operation before they repeat its operand, and fold what is
+constant."""
 
 _VECTOR = 16.0
 """Elements of fp32 in the widest vector register (AVX-512); what is left over of a size is computed element by element."""

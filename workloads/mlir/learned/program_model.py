@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ....features.batch.cases import Floats
 from ....features.mlir.vectors.program_vector import Vectors, schema_hash
@@ -249,7 +250,7 @@ class ProgramEngine:
         seconds: Floats | None = None
         if batch.is_empty.all():
             # ONNX Runtime divides by the number of groups, and ends the process.
-            return dict.fromkeys((BASE, *self._sessions), log_base), rows, None
+            return dict.fromkeys((BASE, *names_in_use(self.model.weights)), log_base), rows, None
         for name, session in self._sessions.items():
             if name == TREES:
                 answers[name] = log_base + session.run(None, {"x": rows})[0].reshape(log_base.shape)
@@ -280,10 +281,11 @@ class ProgramEngine:
         return further
 
 
-def blended(answers: Mapping[str, Floats], weights: Mapping[str, Floats], is_empty: Any) -> Floats:
-    """The weighed mean of the members' answers, shape `(n, n_settings)`.
+def blended(answers: Mapping[str, Floats], weights: Mapping[str, Floats], is_empty: npt.NDArray[np.bool_]) -> Floats:
+    """The weighted mean of the members' answers, shape `(n, n_settings)`.
 
-    Programs without a kernel, which `is_empty` tells, shape `(n,)`, take what calling them takes: too few to learn from.
+    Programs without a kernel, where `is_empty` of shape `(n,)` is true, are answered by the analytic times alone, those of a
+    call and of copies of results: there are too few of them to learn from.
     """
     mean = sum((answers[name] * weights[name] for name in weights if np.any(weights[name] > 0)), np.zeros(1))
     return np.where(is_empty[:, None], answers[BASE], mean)
