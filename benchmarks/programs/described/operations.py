@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from .stablehlo_text import Value, Writer
@@ -126,38 +127,74 @@ _CHAINED: Mapping[str, Step] = {
     "max-1": lambda w, x: w.reduced("maximum", x, 1), "twice": lambda w, x: w.concatenate(0, x, x), "logsumexp": logsumexp,
 }  # fmt: skip
 _ENDING = frozenset({"logsumexp"})
+_LONGEST_CHAINED = 20_000
+"""Longest axis of a chain, among whose operations are sorts."""
 
 
-def single(rng: random.Random) -> Iterator[tuple[str, str, list[str]]]:
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes that operations are written in.
+
+    Attributes:
+        arrays: Rows and columns.
+        batched: Batch, rows, inner size and columns of batched products.
+        images: Images, channels, height and width.
+    """
+
+    arrays: Sequence[tuple[int, int]] = SHAPES
+    batched: Sequence[tuple[int, int, int, int]] = BATCHED_SHAPES
+    images: Sequence[tuple[int, int, int, int]] = _IMAGE_SHAPES
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Sizes:
+        """Sizes of every order of magnitude, even, odd and prime, whose arrays have up to 4 million elements."""
+
+        def size(least: int, most: int) -> int:
+            return round(least * (most / least) ** rng.random())
+
+        arrays = [(rows, size(1, min(2**20, 2**22 // rows))) for rows in (size(1, 2**17) for _ in range(80))]
+        return cls(
+            arrays=[shape for shape in arrays if prod(shape) >= 64],
+            batched=[(size(1, 128), size(1, 256), size(1, 256), size(1, 256)) for _ in range(4)],
+            images=[(size(1, 8), size(2, 128), size(7, 128), size(7, 128)) for _ in range(3)],
+        )
+
+
+def single(rng: random.Random, sizes: Sizes) -> Iterator[tuple[str, str, list[str]]]:
     """(dialect, name, texts) of every operation alone, three sizes of it each."""
     for name, make in SINGLE.items():
-        shapes = [shape for shape in SHAPES if max(shape) <= _LONGEST] if _SLOW.search(name) else SHAPES
+        shapes = [shape for shape in sizes.arrays if max(shape) <= _LONGEST] if _SLOW.search(name) else sizes.arrays
         yield "stablehlo", name, [_stablehlo(make, shape, _dtype(rng)) for shape in rng.sample(shapes, 3)]
-    yield "stablehlo", "stablehlo-dot-batched", [_batched(sizes, _dtype(rng)) for sizes in BATCHED_SHAPES]
+    yield "stablehlo", "stablehlo-dot-batched", [_batched(shape, _dtype(rng)) for shape in sizes.batched]
     for name, step in IMAGES.items():
-        yield "stablehlo", f"stablehlo-{name}", [_stablehlo(step, shape, _dtype(rng)) for shape in _IMAGE_SHAPES]
+        yield "stablehlo", f"stablehlo-{name}", [_stablehlo(step, shape, _dtype(rng)) for shape in sizes.images]
     for name in _LINALG_BODIES:
         yield (
             "linalg",
             f"linalg-{name}",
-            [_linalg(name, shape, turned=rng.random() < 0.3) for shape in rng.sample(SHAPES, 3)],
+            [_linalg(name, shape, turned=rng.random() < 0.3) for shape in rng.sample(sizes.arrays, 3)],
         )
     for axis in (0, 1):
-        yield "linalg", f"linalg-softmax-{axis}", [_linalg_softmax(shape, axis) for shape in rng.sample(SHAPES, 3)]
+        yield (
+            "linalg",
+            f"linalg-softmax-{axis}",
+            [_linalg_softmax(shape, axis) for shape in rng.sample(sizes.arrays, 3)],
+        )
         for body in ("addf", "maximumf", "mulf"):
             yield (
                 "linalg",
                 f"linalg-reduce-{body}-{axis}",
-                [_linalg_reduce(body, shape, axis) for shape in rng.sample(SHAPES, 3)],
+                [_linalg_reduce(body, shape, axis) for shape in rng.sample(sizes.arrays, 3)],
             )
     for name in _TOSA_UNARY:
-        yield "tosa", f"tosa-{name}", [_tosa(name, shape) for shape in rng.sample(SHAPES, 3)]
+        yield "tosa", f"tosa-{name}", [_tosa(name, shape) for shape in rng.sample(sizes.arrays, 3)]
     for name in (*_TOSA_REDUCTIONS, "argmax"):
         for axis in (0, 1):
-            yield "tosa", f"tosa-{name}-{axis}", [_tosa_reduction(name, shape, axis) for shape in rng.sample(SHAPES, 3)]
+            shapes = rng.sample(sizes.arrays, 3)
+            yield "tosa", f"tosa-{name}-{axis}", [_tosa_reduction(name, shape, axis) for shape in shapes]
 
 
-def chains(rng: random.Random, count: int) -> Iterator[tuple[str, str, list[str]]]:
+def chains(rng: random.Random, count: int, sizes: Sizes) -> Iterator[tuple[str, str, list[str]]]:
     """So many different chains of two and three operations, two sizes of each."""
     seen = set()
     while len(seen) < count:
@@ -166,7 +203,7 @@ def chains(rng: random.Random, count: int) -> Iterator[tuple[str, str, list[str]
             continue
         seen.add(names)
         step = chain(*(_CHAINED[name] for name in names))
-        small = [shape for shape in SHAPES if prod(shape) < 300_000]
+        small = [shape for shape in sizes.arrays if prod(shape) < 300_000 and max(shape) <= _LONGEST_CHAINED]
         yield "stablehlo", "-".join(names), [_stablehlo(step, shape, _dtype(rng)) for shape in rng.sample(small, 2)]
 
 

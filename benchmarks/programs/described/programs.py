@@ -12,16 +12,20 @@ from collections.abc import Iterator
 from kernelcast.datasets.records.mlir_modules import ModuleText
 
 from .networks import collections
-from .operations import chains, single, sorts
+from .operations import Sizes, chains, single, sorts
 from .stablehlo_text import Writer
 
 CHAINS = 700
 """Chains of operations; with all others there are then more than 1,000 programs, more than 60 % of those measured before."""
 
+_FIRST_DRAWN = 2
+"""The first seed whose sizes are drawn too; those below have the sizes that were measured first."""
+
 
 def modules(seed: int) -> Iterator[list[ModuleText]]:
     """Per program the modules of its sizes."""
     rng = random.Random(f"described/{seed}")
+    size_lists = Sizes.drawn(random.Random(f"sizes/{seed}")) if seed >= _FIRST_DRAWN else Sizes()
     for collection, ideas in collections().items():
         for name, (steps, sizes) in ideas.items():
             texts = []
@@ -29,9 +33,9 @@ def modules(seed: int) -> Iterator[list[ModuleText]]:
                 w = Writer("f32" if rng.random() < 0.85 else "bf16")
                 texts.append(w.text(steps(w, w.argument(*shape))))
             yield _variants(texts, f"{collection}/{name}", "stablehlo")
-    for dialect, name, texts in single(rng):
+    for dialect, name, texts in single(rng, size_lists):
         yield _variants(texts, f"operations/{name}", dialect)
-    for dialect, name, texts in chains(rng, CHAINS):
+    for dialect, name, texts in chains(rng, CHAINS, size_lists):
         yield _variants(texts, f"operations/chain-{name}", dialect)
     for name, texts in sorts(rng):
         yield _variants(texts, f"operations/{name}", "stablehlo")
