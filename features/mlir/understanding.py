@@ -96,6 +96,9 @@ def understand(module: Module, function: str | None = None, bind: Mapping[str, i
 def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Program:
     from .kernels.grouping import group
 
+    live = [_without_dead_code(function) for function in module.functions]
+    chosen = live[[id(function) for function in module.functions].index(id(chosen))][0]
+    module = replace(module, functions=tuple(function for function, _ in live))
     argument_types = [module.types[value] for value in chosen.arguments]
     kinds, scalars = bound(argument_types, bind)
     registers = _is_triton(chosen)
@@ -109,13 +112,12 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
         walk.notes[
             f"costs are those of one program of the Triton kernel {chosen.name}; its grid is not in the text"
         ] = None
-    live, dead = _without_dead_code(chosen)
-    returned = walk.function(live, {}, 1.0)
+    returned = walk.function(chosen, {}, 1.0)
     written = [walk.values.latest[value] for value in chosen.arguments if value in walk.values.latest]
     outputs = tuple(dict.fromkeys((*returned, *written)))
     nodes, types = walk.nodes, walk.values.types
     _name_unused_places(nodes, outputs)
-    _name_shortened_sorts(nodes, types, outputs)
+    _mark_top_k(nodes, types, outputs)
     return Program(
         function=chosen.name,
         reader=module.reader,
@@ -127,7 +129,7 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
         unread_share=_unread_share(module),
         notes=(
             *_not_understood(nodes),
-            *_not_read(dead),
+            *_not_read(op for _, dead in live for op in dead),
             *_of_unknown_size(chosen.arguments, outputs, types),
             *dict.fromkeys(node.note for node in nodes if node.note and node.understood) | walk.notes,
         ),
@@ -143,27 +145,34 @@ def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Se
 
 
 _PURE = frozenset({"stablehlo", "mhlo", "chlo", "tosa", "linalg", "tensor", "arith", "math", "torch", "complex"})
-_EFFECTS = re.compile(
-    r"_$|rng|custom_call|infeed|outfeed|send|recv|token|after_all|all_|collective|reduce_scatter|while|if$|case|composite|"
-    r"torch\.(prim|operator|overwrite)"
-)
-"""Dialects whose operations do nothing but make their results, and names of those that may do more."""
+"""Dialects whose operations do nothing but make their results, most of them."""
+
+_NOT_PURE = frozenset((
+    "custom_call", "custom", "infeed", "outfeed", "send", "recv", "create_token", "after_all", "all_gather", "all_reduce",
+    "all_to_all", "collective_broadcast", "collective_permute", "reduce_scatter", "while", "if", "case", "composite",
+    "while_loop", "cond_if",
+))  # fmt: skip
+"""Those of their operations that may do more, or that hold a program of their own."""
+
+_IN_PLACE = re.compile(r"^torch\.(aten\.\w*_(\.|$)|prim|operator|overwrite)")
+"""Operations of PyTorch that may write to what they are given: `torch.aten.add_.Tensor`."""
 
 
 def _without_dead_code(function: Function) -> tuple[Function, list[Op]]:
     """The function without operations whose results nothing reads, as compilers remove them, and those operations.
 
-    A function that returns nothing is taken as it is: it is a piece of a text. So is what is inside of loops and branches.
+    One without a return of values is a piece of a text and stays as it is; so does what is inside of loops and branches, and
+    calls.
     """
-    if function.body is None or len(function.body.blocks) != 1 or not function.results:
+    if function.body is None or len(function.body.blocks) != 1:
         return function, []
     block = function.body.blocks[0]
-    readers = Counter(value for op in block.ops for value in _values_read(op))
+    if not block.ops or not block.ops[-1].operands or not block.ops[-1].name.endswith("return"):
+        return function, []
+    readers = Counter(value for op in block.ops if op.name not in _NO_READERS for value in _values_read(op))
     dead: list[Op] = []
     for op in reversed(block.ops):
-        if not op.results or any(map(readers.__getitem__, op.results)):
-            continue
-        if op.dialect in _PURE and _EFFECTS.search(op.name) is None:
+        if op.results and not any(map(readers.__getitem__, op.results)) and _is_pure(op):
             dead.append(op)
             readers.subtract(_values_read(op))
     if not dead:
@@ -171,6 +180,18 @@ def _without_dead_code(function: Function) -> tuple[Function, list[Op]]:
     left_out = set(map(id, dead))
     live = Block(block.arguments, [op for op in block.ops if id(op) not in left_out])
     return replace(function, body=Region([live])), dead[::-1]
+
+
+_NO_READERS = frozenset({"torch.bind_symbolic_shape"})
+"""Operations that say something of a value and do not need it."""
+
+
+def _is_pure(op: Op) -> bool:
+    """Whether an operation does nothing but make its results."""
+    if op.dialect not in _PURE or op.name.rpartition(".")[2] in _NOT_PURE or _IN_PLACE.search(op.name):
+        return False
+    inner = (other for region in op.regions for block in region.blocks for other in block.ops)
+    return all(other.name.endswith(("yield", "return")) or _is_pure(other) for other in inner)
 
 
 def _values_read(op: Op) -> Sequence[int]:
@@ -182,8 +203,8 @@ def _values_read(op: Op) -> Sequence[int]:
 
 
 def _not_read(dead: Iterable[Op]) -> list[str]:
-    """One note for the operations that are left out because nothing reads their results; constants are not worth it."""
-    names = Counter(op.name for op in dead if not op.name.endswith(("constant", "const", "empty", "literal")))
+    """One note for operations that are left out because nothing reads their results; constants cost nothing anyway."""
+    names = Counter(op.name for op in dead if not re.search(r"const|empty|literal", op.name))
     if not names:
         return []
     shown = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.most_common(_SHOWN))
@@ -235,36 +256,35 @@ def _name_unused_places(nodes: Iterable[Node], outputs: Iterable[int]) -> None:
             node.detail = {**node.detail, "operator": "max"}
 
 
-def _name_shortened_sorts(nodes: Sequence[Node], types: Sequence[ValueType], outputs: Iterable[int]) -> None:
-    """A sort from the largest down of which only first places are read is a choice of the largest: they are its window.
+def _mark_top_k(nodes: Sequence[Node], types: Sequence[ValueType], outputs: Iterable[int]) -> None:
+    """Give sorts that XLA's TopkRewriter makes a top-k of their k as `window`.
 
-    XLA's TopkRewriter compiles it so.
+    It takes descending sorts of which nothing is read but the first k elements of every row, the same k by every reader.
     """
     sorts = {value: node for node in nodes if node.detail.get("descending") for value in node.results}
     if not sorts:
         return
-    windows = {id(node): 0 for node in sorts.values()}
-    whole = {id(sorts[value]) for value in outputs if value in sorts}
+    counts: dict[int, set[int]] = {id(node): set() for node in sorts.values()}
+    for value in outputs:
+        if value in sorts:
+            counts[id(sorts[value])].add(0)
     for node in nodes:
         for value in node.operands:
-            if (sort := sorts.get(value)) is None:
-                continue
-            count = _first_places(node, sort, types)
-            windows[id(sort)] = max(windows[id(sort)], count)
-            if not count:
-                whole.add(id(sort))
+            if (sort := sorts.get(value)) is not None:
+                counts[id(sort)].add(_prefix_length(node, sort, types))
     for node in sorts.values():
-        if id(node) not in whole and windows[id(node)]:
-            node.detail = {**node.detail, "window": (windows[id(node)],)}
+        k = counts[id(node)]
+        if len(k) == 1 and 0 not in k:
+            node.detail = {**node.detail, "window": tuple(k)}
 
 
-def _first_places(node: Node, sort: Node, types: Sequence[ValueType]) -> int:
-    """How many of the first places of every row a slice of a sort reads; 0 for all of them, other places, or no slice."""
+def _prefix_length(node: Node, sort: Node, types: Sequence[ValueType]) -> int:
+    """How many of the first elements of every sorted row a slice reads; 0 for other slices and for what is no slice."""
     along, before, after = sort.detail["along"], types[sort.results[0]].shape or (), types[node.results[0]].shape or ()
-    if not node.detail.get("leading") or len(before) != len(after) or not isinstance(along, int):
+    if not node.detail.get("is_prefix") or len(before) != len(after) or not isinstance(along, int):
         return 0
-    cut = [axis for axis in range(len(before)) if before[axis] != after[axis]]
-    return int(after[along] or 0) if cut == [along % len(before)] else 0
+    shorter = [axis for axis in range(len(before)) if before[axis] != after[axis]]
+    return int(after[along] or 0) if shorter == [along % len(before)] else 0
 
 
 def _not_understood(nodes: Iterable[Node]) -> list[str]:

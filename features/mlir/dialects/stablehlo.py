@@ -12,7 +12,7 @@ from ..semantics.dynamic_sizes import Shapes, conserved, joined, of_known, of_op
 from ..semantics.folding import constant, extent, folding
 from ..semantics.folding import joined as joined_lists
 from ..semantics.op_rule import Cost, Dialect, Known, Rule, Shape, Site, rules
-from ..semantics.operators import combined_by, combiner, operator
+from ..semantics.operators import combined_by, combiner, operator, puts_larger_first
 from ..types import attributes
 
 Axes = tuple[tuple[int, ...], tuple[int, ...]]
@@ -136,17 +136,20 @@ def _is_cumulative(site: Site, window: Sequence[int]) -> bool:
 
 
 def _sort(site: Site) -> Cost:
-    """A sort; one whose comparison puts the larger first, with places at most beside it, can be a choice of the largest."""
+    """A sort; `descending` where XLA's TopkRewriter makes a top-k of it if only the first of its results are read.
+
+    It takes sorts of fp32 and bf16 along the first or the last axis, from the largest down, alone or with their indices.
+    """
     cost = costs.sort_along(site)
-    compared = [
-        attributes.word(op.attributes, "comparison_direction") or op.attributes for op in site.body if op.operands
-    ]
-    is_descending = any(re.search(r"\bG[TE]\b", text) for text in compared) and len(site.operands) <= _MOST_CHOSEN
+    rank, along = len(site.operands[0].shape or ()), cost.detail["along"]
+    index = site.maker(1) if len(site.operands) == 2 else None
+    is_descending = (
+        cost.dtype in ("fp32", "bf16")
+        and along in (0, rank - 1, -1)
+        and puts_larger_first(site.op.regions)
+        and (len(site.operands) == 1 or (index is not None and index.name.endswith("iota")))
+    )
     return cost._replace(detail={**cost.detail, "descending": is_descending})
-
-
-_MOST_CHOSEN = 2
-"""Arrays sorted together of which XLA's TopkRewriter makes a choice of the largest: values, and their places."""
 
 
 def _select_and_scatter(site: Site) -> Cost:
@@ -229,16 +232,14 @@ def _transpose(site: Site) -> Cost:
 
 
 def _slice(site: Site) -> Cost:
-    """A part of an array; `leading` where it begins with its first element and leaves none out between."""
-    cost = costs.movement(site, "slice")
-    ranges = _RANGES.search(site.text)
+    """A part of an array; `is_prefix` where it begins with its first element and has a stride of 1."""
+    cost, ranges = costs.movement(site, "slice"), _RANGES.search(site.text)
+    starts, steps = site.ints("start_indices") or (1,), site.ints("strides") or ()
     if ranges is not None:
         parts = [[int(number) for number in part.split(":")] for part in ranges[1].split(",")]
-        starts, steps = [part[0] for part in parts], [part[2] for part in parts if len(part) > 2]
-    else:
-        starts, steps = list(site.ints("start_indices") or (1,)), list(site.ints("strides") or ())
-    is_leading = not any(starts) and all(step == 1 for step in steps)
-    return cost._replace(detail={**cost.detail, "leading": is_leading})
+        starts, steps = tuple(part[0] for part in parts), tuple(part[2] for part in parts if len(part) > 2)
+    is_prefix = not any(starts) and set(steps) <= {1}
+    return cost._replace(detail={**cost.detail, "is_prefix": is_prefix})
 
 
 _RANGES = re.compile(r"\[([\d\s:,]+)\]\s*(?:$|:)")
@@ -362,7 +363,7 @@ def _table(dialect: str) -> dict[str, Rule]:
         **rules(dialect, "pad dynamic_pad", moving("pad", reads_first=True)),
         **rules(dialect, "gather dynamic_gather torch_index_select", costs.gather, _gathered_sizes),
         **rules(dialect, "scatter", _scatter, _first_sizes),
-        **rules(dialect, "sort", _sort, of_operands),
+        **rules(dialect, "sort", _sort, of_operands, reads="makers"),
         **rules(dialect, "batch_norm_inference batch_norm_training batch_norm_grad", _batch_norm),
         **rules(dialect, "rng rng_bit_generator", costs.random),
         **rules(dialect, "custom_call", _custom_call),

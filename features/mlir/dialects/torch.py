@@ -9,7 +9,7 @@ from ..semantics import torch_sizes as sizes
 from ..semantics.costs import moving, not_costed, per_element, unknown
 from ..semantics.dynamic_sizes import broadcast_shape, conserved, of_first, of_known, of_operands, static_sizes
 from ..semantics.folding import folding, listed
-from ..semantics.op_rule import Cost, Dialect, Site, rules
+from ..semantics.op_rule import Cost, CostOf, Dialect, Site, rules
 from ..semantics.operators import operator
 from ..semantics.torch_sizes import each, name_of
 from ..types import attributes
@@ -235,6 +235,16 @@ def _broadcast(site: Site) -> Cost:
     return costs.movement(site, "broadcast", costs.nbytes(site.operands[:1]))
 
 
+def _sorting(dim: int) -> CostOf:
+    """The rule of sorts and of what sorts; operand `dim` is the axis, the last where it is left out."""
+
+    def cost(site: Site) -> Cost:
+        axis = site.known(dim) if dim < len(site.operands) else None
+        return costs.sort(site, axis if isinstance(axis, int) else None)
+
+    return cost
+
+
 def _transpose(site: Site) -> Cost:
     """Permute gives the order of axes; transpose and its kin swap two. movedim says neither."""
     return costs.transpose(site, None if name_of(site) == "movedim" else sizes.order_of(site))
@@ -312,7 +322,9 @@ DIALECT = Dialect(
         **each(_ATEN, "scaled_dot_product_attention", _attention, of_first),
         **each(_ATEN, _FLASHES, _flash, of_first),
         **each(_ATEN, _POOLS, _pool),
-        **each(_ATEN, "sort argsort topk kthvalue median unique_consecutive _unique2 mode", costs.sort),
+        **each(_ATEN, "unique_consecutive _unique2", costs.sort),
+        **each(_ATEN, "sort argsort median mode", _sorting(1)),
+        **each(_ATEN, "topk kthvalue", _sorting(2)),
         **each(_ATEN, _RANDOM, costs.random),
         **each(_ATEN, "lstm gru rnn_tanh rnn_relu", not_costed(": a recurrent network in one operation is not costed")),
         **each(

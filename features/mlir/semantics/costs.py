@@ -358,15 +358,14 @@ def attention(
 def sort(site: Site, axis: int | None = None) -> Cost:
     """A sort along one axis, the last unless said: n·log2(n) comparisons in each of the rows, which are independent.
 
-    Where the result has fewer elements along that axis, they are its `window`: the largest or smallest are chosen.
+    A top-k has k as its `window`.
     """
     source, shape = site.operands[0], site.operands[0].shape or (1,)
     axis = len(shape) - 1 if axis is None else axis
     length = max(float(shape[axis] or 1), 1.0)
-    share = site.results[0].elements / source.elements if site.results and source.elements else 1.0
     detail: dict[str, object] = {"along": axis, "axis": axis_of(shape, (axis,))}
-    if share < 1.0:
-        detail["window"] = (max(round(share * length), 1),)
+    if "top" in site.short and site.results and source.elements:
+        detail["window"] = (max(round(site.results[0].elements / source.elements * length), 1),)
     cost = loop(
         "sort", source.dtype, source.elements, site.short, flops=source.elements * max(log2(length), 1.0),
         bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results), **detail,

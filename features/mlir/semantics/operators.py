@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from ...families.elementwise import FLOPS_PER_ELEMENT
-from ..types.graph import Op
+from ..types import attributes
+from ..types.graph import Op, Region
 
 _FORMULAS = {name: FLOPS_PER_ELEMENT[name] for name in ("sigmoid", "gelu", "silu")}
 """As kernelcast's elementwise kernels count them."""
@@ -136,6 +137,21 @@ def combiner(ops: Sequence[Op]) -> str:
         return "argmax"
     items = [_COMBINERS[name] for name in ("mul", "add", "maximum", "minimum", "and", "or", "xor") if name in names]
     return items[-1] if items else ("max" if "select" in names else "reduce")
+
+
+def puts_larger_first(regions: Sequence[Region]) -> bool:
+    """Whether the comparator of a sort is `first argument > second argument` and nothing else."""
+    blocks = [block for region in regions for block in region.blocks]
+    if len(blocks) != 1 or len(blocks[0].ops) != 2:
+        return False
+    (first, second, *_), (compared, returned) = blocks[0].arguments, blocks[0].ops
+    direction = attributes.word(compared.attributes, "comparison_direction")
+    return (
+        compared.name.endswith("compare")
+        and (direction == "GT" or compared.attributes.strip().startswith("GT"))
+        and compared.operands == (first, second)
+        and returned.operands == compared.results
+    )
 
 
 def combined_by(name: str) -> str:

@@ -72,6 +72,15 @@ _SLICE_MOVES = 2.0
 """Loading and storing the sums of a register tile once per position of the filter, in multiply-adds per sum."""
 
 
+def _pieces(along: Value, lanes: Value) -> Value:
+    """Vectors of powers of two that `along` elements are cut into, beyond whole ones."""
+    left = mod(along, lanes)
+    result: Value = 0.0
+    for power in (1.0, 2.0, 4.0, 8.0):
+        result = result + less(power - 0.5, mod(left, 2.0 * power))
+    return result
+
+
 def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     """What an engineer works out of a configuration; times are relative to the bound or to the multiply-adds alone."""
     batch, rows, columns, channels = v["batch"], v["out_h"], v["out_w"], v["out_c"]
@@ -103,6 +112,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     spill = spilled(v, across, vectors)
     filled = along / (vectors * lanes)
     step = step_cost(across, vectors)
+    pieces = _pieces(along, lanes)
     ragged = tuned * (1.0 - planar) * equal(mod(2.0 * inner_c / lanes, 3.0), 0.0)
     gathered = planar * less(1.5, stride)
     main = step / filled * (1.0 + spill / sums) * where(less(along, 1.5), _SINGLE, 1.0) + _SLICE_MOVES / inputs
@@ -146,7 +156,8 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
         "flops": flops, "intensity": flops / data_b, "threads": threads, "rounds": rounds, "tuned": tuned,
         "inner_w": inner_w, "inner_c": inner_c, "inner_k": inner_k, "tile_h": tile_h, "tile_w": tile_w, "tile_c": tile_c,
         "vectors": vectors, "sums": sums, "across": across, "along": along, "gathered": gathered,
-        "partly filled": partly, "spilled": spill, "filled": filled, "step": step, "ragged": ragged,
+        "partly filled": partly, "spilled": spill, "filled": filled, "step": step, "ragged": ragged, "pieces": pieces,
+        "pieces across": pieces * across, "beyond": less(lanes, along) * less(0.5, mod(along, lanes)),
         "unrolled": sums * inner_k,
         "rest": rest, "rest w": rest_w, "rest c": rest_c, "rest k": mod(inputs, inner_k), "open": open_w + 2.0 * open_c,
         "open rest w": rest_w * open_w, "open rest c": rest_c * open_c,

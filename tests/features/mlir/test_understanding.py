@@ -286,9 +286,32 @@ def test_what_nothing_reads_is_left_out_and_said() -> None:
     found = program(text.replace("RETURN", f"return %r : {kind}"))
     assert [node.op for node in found.nodes if node.kind not in FREE] == ["stablehlo.exponential"]
     assert any("nothing reads the results of stablehlo.negate, stablehlo.dot_general" in note for note in found.notes)
-    piece = program(text.replace("RETURN", "return").replace(f") -> {kind} {{", ") {"))
-    assert len([node for node in piece.nodes if node.kind not in FREE]) == 3
-    assert not any("nothing reads" in note for note in piece.notes)
+    for unfinished in (text.replace("RETURN", "return").replace(f") -> {kind} {{", ") {"), text.replace("RETURN", "")):
+        piece = understand(read(unfinished, native=no_native_parser))
+        assert len([node for node in piece.nodes if node.kind not in FREE]) == 3
+        assert not any("nothing reads" in note for note in piece.notes)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_dropped"),
+    [
+        ("%r = torch.aten.add.Tensor %x, %y, %one : !T, !T, !torch.int -> !T", True),
+        ("%r = torch.aten.add_.Tensor %x, %y, %one : !T, !T, !torch.int -> !T", False),
+        ("%r = torch.aten.relu_ %x : !T -> !T", False),
+        ('%r = "tosa.custom"(%x) {operator_name = "print"} : (!T) -> !T', False),
+        ("%r = func.call @g(%x) : (!T) -> !T", False),
+    ],
+)
+def test_what_may_do_more_than_make_its_result_stays(line: str, is_dropped: bool) -> None:
+    text = (
+        f"func.func @f(%x: !T, %y: !T) -> !T {{\n%one = torch.constant.int 1\n{line}\n return %x : !T\n}}\n"
+        "func.func private @g(%a: !T) -> !T {\n%d = torch.aten.exp %a : !T -> !T\n%s = torch.aten.sin %a : !T -> !T\n"
+        " return %s : !T\n}"
+    ).replace("!T", "!torch.tensor<[64,64],f32>")
+    found = understand(read(text, native=no_native_parser), "f")
+    ops = [node.op for node in found.nodes]
+    assert not any(op == "torch.aten.exp" for op in ops)
+    assert (len([node for node in found.nodes if node.kind not in FREE]) == 0) == is_dropped, ops
 
 
 class TestHostileText:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -135,16 +136,14 @@ class TestLinalg:
         assert second.operands[0] == first.results[0]
         assert set(found.outputs) == {*first.results, *second.results}
 
-    @pytest.mark.parametrize(
-        ("order", "result", "kind"), [("1, 0", "tensor<512x1xf32>", "view"), ("0, 1", "tensor<1x512xf32>", "view")]
-    )
-    def test_a_transpose_of_an_axis_of_one_element_moves_nothing(self, order: str, result: str, kind: str) -> None:
+    @pytest.mark.parametrize(("order", "result"), [("1, 0", "tensor<512x1xf32>"), ("0, 1", "tensor<1x512xf32>")])
+    def test_a_transpose_of_an_axis_of_one_element_moves_nothing(self, order: str, result: str) -> None:
         found = program(
             f"func.func @f(%x: tensor<1x512xf32>, %o: {result}) -> {result} {{\n"
             f"%r = linalg.transpose ins(%x : tensor<1x512xf32>) outs(%o : {result}) permutation = [{order}]\n"
             f" return %r : {result}\n}}"
         )
-        assert [node.kind for node in found.nodes] == [kind]
+        assert [node.kind for node in found.nodes] == ["view"]
 
 
 def only_kind(found: Program, kind: str) -> Node:
@@ -219,6 +218,28 @@ class TestTorch:
         node = only(found)
         assert (node.kind, node.detail["operator"], node.bytes_in) == ("movement", "concatenate", 6 * 8 * 4)
         assert set(found.arguments) <= set(node.operands)
+
+    @pytest.mark.parametrize(
+        ("line", "kinds", "rows", "length", "window"),
+        [
+            ("%r:2 = torch.aten.topk %x, %k, %zero, %yes, %yes", ("[10,4],f32", "[10,4],si64"), 4, 1000, (10,)),
+            ("%r:2 = torch.aten.sort %x, %zero, %yes", ("[1000,4],f32", "[1000,4],si64"), 4, 1000, None),
+            ("%r:2 = torch.aten.kthvalue %x, %k, %zero, %yes", ("[1,4],f32", "[1,4],si64"), 4, 1000, None),
+        ],
+    )
+    def test_sorts_are_along_their_dimension(
+        self, line: str, kinds: tuple[str, str], rows: int, length: int, window: tuple[int, ...] | None
+    ) -> None:
+        results = ", ".join(f"!torch.vtensor<{kind}>" for kind in kinds)
+        types = {"%x": "!torch.vtensor<[1000,4],f32>", "%k": "!torch.int", "%zero": "!torch.int", "%yes": "!torch.bool"}
+        operands = ", ".join(types[name] for name in re.findall(r"(?<!^)%[a-z]+", line.partition("=")[2]))
+        found = program(
+            f"func.func @f(%x: {types['%x']}) -> ({results}) {{\n%zero = torch.constant.int 0\n%k = torch.constant.int 10\n"
+            f"%yes = torch.constant.bool true\n{line} : {operands} -> {results}\n return %r#0, %r#1 : {results}\n}}"
+        )
+        node = next(node for node in found.nodes if node.kind == "sort")
+        assert node.loops == (1.0, rows, 1.0, length)
+        assert node.detail.get("window") == window
 
 
 class TestTriton:

@@ -58,26 +58,30 @@ def test_other_windows_take_every_element_in_them(
 
 
 SORTED = "tensor<4x100xf32>"
+DESCENDING = "%e = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>"
 
 
-def sort_node(reads: list[str], returned: str, how: str = "GT", more: bool = False) -> Node:
-    """A sort along the second axis of a 4x100 array, with another array beside it for `more`, read as said."""
-    kinds = [SORTED] * (2 if more else 1)
-    arguments = [f"%{name}: tensor<f32>" for name in "abcd"[: 2 * len(kinds)]]
-    result = "%s:2" if more else "%s"
+def sort_node(reads: list[str], returned: str, body: str = DESCENDING, beside: str = "", axis: int = 1) -> Node:
+    """A sort along an axis of a 4x100 array, of whose result `%s#0` something is read; `beside` makes a second operand."""
+    operands = ["%x", "%y"] if beside else ["%x"]
+    kinds = [SORTED, SORTED.replace("f32", "i32")][: len(operands)]
+    arguments = ", ".join(
+        ["%a: tensor<f32>", "%b: tensor<f32>", "%c: tensor<i32>", "%d: tensor<i32>"][: 2 * len(operands)]
+    )
     lines = "\n".join(f"%r{i} = stablehlo.{line}" for i, line in enumerate(reads))
-    last = f"r{len(reads) - 1}" if reads else "s"
+    last = f"r{len(reads) - 1}" if reads else "s#0"
     text = (
-        f"func.func @f(%x: {SORTED}, %i: tensor<i32>) -> {returned} {{\n"
-        f'{result} = "stablehlo.sort"({", ".join(["%x"] * len(kinds))}) ({{ ^bb0({", ".join(arguments)}): '
-        f"%e = stablehlo.compare {how}, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1> "
+        f"func.func @f(%x: {SORTED}, %z: {SORTED.replace('f32', 'i32')}, %i: tensor<i32>) -> {returned} {{\n{beside}\n"
+        f'%s:{len(operands)} = "stablehlo.sort"({", ".join(operands)}) ({{ ^bb0({arguments}): {body} '
         '"stablehlo.return"(%e) : (tensor<i1>) -> () }) '
-        f"{{dimension = 1 : i64}} : ({', '.join(kinds)}) -> ({', '.join(kinds)})\n{lines}\n return %{last} : {returned}\n}}"
+        f"{{dimension = {axis} : i64}} : ({', '.join(kinds)}) -> ({', '.join(kinds)})\n{lines}\n"
+        f" return %{last} : {returned}\n}}"
     )
     return only(program(text), "sort")
 
 
-FIRST_8, FIRST_2 = (f"slice %s [0:4, 0:{n}] : ({SORTED}) -> tensor<4x{n}xf32>" for n in (8, 2))
+FIRST_8, FIRST_2 = (f"slice %s#0 [0:4, 0:{n}] : ({SORTED}) -> tensor<4x{n}xf32>" for n in (8, 2))
+JOINED = "concatenate %r0, %r1, dim = 1 : (tensor<4x8xf32>, tensor<4x{}xf32>) -> tensor<4x{}xf32>"
 
 
 @pytest.mark.parametrize(
@@ -85,24 +89,22 @@ FIRST_8, FIRST_2 = (f"slice %s [0:4, 0:{n}] : ({SORTED}) -> tensor<4x{n}xf32>" f
     [
         ([FIRST_8], "tensor<4x8xf32>", (8,)),
         ([FIRST_8, FIRST_2], "tensor<4x2xf32>", (2,)),
+        ([FIRST_8, FIRST_8, JOINED.format(8, 16)], "tensor<4x16xf32>", (8,)),
+        ([FIRST_8, FIRST_2, JOINED.format(2, 10)], "tensor<4x10xf32>", None),
+        ([FIRST_8, f"exponential %s#0 : {SORTED}"], SORTED, None),
+        ([f"slice %s#0 [0:1, 0:100] : ({SORTED}) -> tensor<1x100xf32>"], "tensor<1x100xf32>", None),
+        ([f"slice %s#0 [0:4, 92:100] : ({SORTED}) -> tensor<4x8xf32>"], "tensor<4x8xf32>", None),
+        ([f"slice %s#0 [0:4, 40:48] : ({SORTED}) -> tensor<4x8xf32>"], "tensor<4x8xf32>", None),
+        ([f"slice %s#0 [0:4, 0:100:2] : ({SORTED}) -> tensor<4x50xf32>"], "tensor<4x50xf32>", None),
+        ([f"slice %s#0 [0:2, 0:8] : ({SORTED}) -> tensor<2x8xf32>"], "tensor<2x8xf32>", None),
         (
-            [FIRST_8, FIRST_2, "concatenate %r0, %r1, dim = 1 : (tensor<4x8xf32>, tensor<4x2xf32>) -> tensor<4x10xf32>"],
-            "tensor<4x10xf32>", (8,),
-        ),
-        ([FIRST_8, f"exponential %s : {SORTED}"], SORTED, None),
-        ([f"slice %s [0:1, 0:100] : ({SORTED}) -> tensor<1x100xf32>"], "tensor<1x100xf32>", None),
-        ([f"slice %s [0:4, 92:100] : ({SORTED}) -> tensor<4x8xf32>"], "tensor<4x8xf32>", None),
-        ([f"slice %s [0:4, 40:48] : ({SORTED}) -> tensor<4x8xf32>"], "tensor<4x8xf32>", None),
-        ([f"slice %s [0:4, 0:100:2] : ({SORTED}) -> tensor<4x50xf32>"], "tensor<4x50xf32>", None),
-        ([f"slice %s [0:2, 0:8] : ({SORTED}) -> tensor<2x8xf32>"], "tensor<2x8xf32>", None),
-        (
-            [f"dynamic_slice %s, %i, %i, sizes = [4, 8] : ({SORTED}, tensor<i32>, tensor<i32>) -> tensor<4x8xf32>"],
+            [f"dynamic_slice %s#0, %i, %i, sizes = [4, 8] : ({SORTED}, tensor<i32>, tensor<i32>) -> tensor<4x8xf32>"],
             "tensor<4x8xf32>", None,
         ),
         ([], SORTED, None),
     ],
 )  # fmt: skip
-def test_a_sort_of_which_the_first_places_are_read_is_a_choice_of_the_largest(
+def test_a_descending_sort_of_which_the_first_elements_are_read_is_a_top_k(
     reads: list[str], returned: str, window: tuple[int, ...] | None
 ) -> None:
     sort = sort_node(reads, returned)
@@ -110,10 +112,30 @@ def test_a_sort_of_which_the_first_places_are_read_is_a_choice_of_the_largest(
     assert sort.detail.get("window") == window
 
 
-def test_only_sorts_from_the_largest_down_of_values_and_places_are_choices() -> None:
-    assert "window" not in sort_node([FIRST_8], "tensor<4x8xf32>", "LT").detail
-    both = sort_node([FIRST_8.replace("%s", "%s#0")], "tensor<4x8xf32>", more=True)
-    assert both.detail["window"] == (8,)
+@pytest.mark.parametrize(
+    ("body", "is_top_k"),
+    [
+        (DESCENDING, True),
+        (DESCENDING.replace(" :", ", TOTALORDER :"), True),
+        (DESCENDING.replace("GT", "LT"), False),
+        (DESCENDING.replace("GT", "GE"), False),
+        (DESCENDING.replace("%a, %b", "%b, %a"), False),
+        (DESCENDING.replace("%e =", "%g =") + " %e = stablehlo.not %g : tensor<i1>", False),
+    ],
+)
+def test_a_top_k_compares_the_first_with_the_second_and_nothing_else(body: str, is_top_k: bool) -> None:
+    assert ("window" in sort_node([FIRST_8], "tensor<4x8xf32>", body).detail) == is_top_k
+
+
+@pytest.mark.parametrize(
+    ("beside", "is_top_k"),
+    [
+        ("%y = stablehlo.iota dim = 1 : tensor<4x100xi32>", True),
+        ("%y = stablehlo.add %z, %z : tensor<4x100xi32>", False),
+    ],
+)
+def test_a_top_k_has_nothing_but_indices_beside_it(beside: str, is_top_k: bool) -> None:
+    assert ("window" in sort_node([FIRST_8], "tensor<4x8xf32>", beside=beside).detail) == is_top_k
 
 
 @pytest.mark.parametrize(
@@ -123,7 +145,7 @@ def test_only_sorts_from_the_largest_down_of_values_and_places_are_choices() -> 
         '%v, %p = "chlo.top_k"(%x) {k = 8 : i64} : (tensor<4x100xf32>) -> (tensor<4x8xf32>, tensor<4x8xi32>)',
     ],
 )  # fmt: skip
-def test_a_choice_of_the_largest_in_one_operation_tells_how_many(line: str) -> None:
+def test_a_top_k_in_one_operation_tells_its_k(line: str) -> None:
     found = program(
         f"func.func @f(%x: {SORTED}) -> (tensor<4x8xf32>, tensor<4x8xi32>) {{\n{line}\n"
         " return %v, %p : tensor<4x8xf32>, tensor<4x8xi32>\n}"
