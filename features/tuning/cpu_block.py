@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ..device import Device
 from ..dtypes import itemsize_b
@@ -15,37 +16,48 @@ from ..errors import SpecError
 from .formula import Value, ceil_div, equal, floor, less, maximum, mod, where
 
 FACTS = (
-    "element_b", "peak_flops_per_s", "vector_b", "registers", "l1_b", "l2_b", "l3_b", "l2_b_per_s", "l3_b_per_s",
+    "element_b", "peak_flops_per_s", "vector_b", "registers", "fma_pipes", "l1_b", "l2_b", "l3_b", "l2_b_per_s", "l3_b_per_s",
     "dram_b_per_s", "units",
 )  # fmt: skip
-"""element_b: bytes of an element; vector_b: bytes of a vector register; registers: how many of them; units: cores; l3_b and
-dram_b_per_s are shared by all cores, everything else is of one core."""
+"""element_b: bytes of an element; vector_b: bytes of a vector register; registers: how many of them; fma_pipes: whole vectors
+multiplied and added per clock; units: cores; l3_b and dram_b_per_s are shared by all cores, everything else is of one core."""
 
 AVX2_REGISTERS = 16.0
 """Vector registers of AVX2 (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 14)."""
 
-_AVX2, _AVX512, _NEON, _SVE256, _SVE512 = (32.0, AVX2_REGISTERS), (64.0, 32.0), (16.0, 32.0), (32.0, 32.0), (64.0, 32.0)
-_VECTORS: Mapping[str, tuple[float, float]] = MappingProxyType({
+
+class Vectors(NamedTuple):
+    """Vector registers of a core.
+
+    Attributes:
+        width_b: Bytes of one.
+        count: How many there are.
+    """
+
+    width_b: float
+    count: float
+
+
+_AVX2, _AVX512, _NEON = Vectors(32.0, AVX2_REGISTERS), Vectors(64.0, 32.0), Vectors(16.0, 32.0)
+_VECTORS: Mapping[str, Vectors] = MappingProxyType({
     **dict.fromkeys(("zen", "zen2", "zen3", "haswell", "broadwell", "alder-lake", "raptor-lake", "arrow-lake"), _AVX2),
     **dict.fromkeys(("zen4", "zen5", "skylake-sp", "cascade-lake", "ice-lake", "sapphire-rapids", "emerald-rapids",
                      "granite-rapids"), _AVX512),
     **dict.fromkeys(("neoverse-n1", "neoverse-v2", "firestorm"), _NEON),
-    "neoverse-v1": _SVE256,
-    "a64fx": _SVE512,
+    "neoverse-v1": Vectors(32.0, 32.0),
+    "a64fx": Vectors(64.0, 32.0),
 })  # fmt: skip
-"""Bytes of a vector register and how many there are, by architecture: 32 of AVX-512 (as above, chapter 15; Zen 4 runs them
-in two halves) and of AArch64 (Arm Architecture Reference Manual, B1.2), whose SVE vectors are as wide as the core (Technical
-Reference Manuals of Neoverse V1, 256 bits, and V2, 128; A64FX Microarchitecture Manual, 512)."""
+"""Vector registers by architecture: 32 of AVX-512 (as above, chapter 15; Zen 4 runs them in two halves) and of AArch64 (Arm
+Architecture Reference Manual, B1.2), whose SVE vectors are as wide as the core (Technical Reference Manuals of Neoverse V1, 256
+bits, and V2, 128; A64FX Microarchitecture Manual, 512)."""
 
-FMA_PIPES = 2
-"""Fused multiply-adds of a whole vector that a core starts per clock: two on Zen 5 and on server cores of Intel and Arm.
-With it the width of a vector follows from the peak where the architecture is none of those known."""
+_USUAL_FMA_PIPES, _MOST_FMA_PIPES = 2, 4
+"""Fused multiply-adds of a whole vector that a core starts per clock: two on Zen 5 and most server cores, four on Neoverse V2
+and Apple's (sources in device files). They follow from a device's peak where the width of its vectors is known; else
+the usual number and the peak tell the width."""
 
 _FMA_CLOCKS = 4.0
 """Latency of a fused multiply-add (AMD, Software Optimization Guide for Zen 5, 58455: 4 clocks)."""
-
-_LOADS_PER_CLOCK = 2.0
-"""Vector loads per clock from L1 (Zen 5, as above: two of 512 bits)."""
 
 LINE_B = 64.0
 PAGE_B = 4096.0
@@ -54,18 +66,9 @@ _L1_SETS = 64.0
 bytes apart share one set."""
 
 _USUAL_L1_B, _LARGER_L1_B = 32768.0, 49152.0
-_LARGER_L1 = frozenset(
-    (
-        "ice-lake",
-        "sapphire-rapids",
-        "emerald-rapids",
-        "granite-rapids",
-        "alder-lake",
-        "raptor-lake",
-        "arrow-lake",
-        "zen5",
-    )
-)
+_LARGER_L1 = frozenset((
+    "ice-lake", "sapphire-rapids", "emerald-rapids", "granite-rapids", "alder-lake", "raptor-lake", "arrow-lake", "zen5",
+))  # fmt: skip
 """L1 of a core where its file has none: 32 KiB of Zen 2 to Zen 4 and of Intel's cores before Sunny Cove, 48 KiB since (Intel 64
 and IA-32 Architectures Optimization Reference Manual, on Ice Lake and Golden Cove; AMD, 58455)."""
 
@@ -75,9 +78,6 @@ _FILLING = 0.8
 CORES_FOR_MEMORY = 16.0
 """Cores that it takes to use a chip's whole memory bandwidth: misses under way bound what one gets. The profile of the EPYC
 9005 has 37 GB/s for one core, of a chip with 614."""
-
-_NARROWEST_B, _WIDEST_B = 16.0, 64.0
-"""Bytes of the narrowest and widest vector registers: SSE and NEON, AVX-512."""
 
 MAX_REGISTER_TILE = 1024
 """Most results of a register tile: twice the 512 floats that AVX-512's 32 registers hold, so some configurations spill."""
@@ -103,17 +103,17 @@ def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
     peak, ran = device.peak_flops_per_s(dtype, "vector")
     units, clock = device.required("compute_units"), device.required("boost_clock_hz")
     per_core = peak / units
-    width_b = 2.0 ** round(math.log2(per_core / clock / (2 * FMA_PIPES) * itemsize_b(ran)))
-    width_b = min(max(width_b, _NARROWEST_B), _WIDEST_B)
-    vector_b, registers = _VECTORS.get(device.architecture, _AVX2 if width_b == _AVX2[0] else (width_b, _NEON[1]))
+    vectors = vectors_of(device, dtype)
+    pipes = round(per_core / clock / 2 * itemsize_b(ran) / vectors.width_b)
     l2_rate = device.fact("l2_bandwidth_b_per_s") or device.fact("l1_bandwidth_per_unit_b_per_s")
     memory = device.required("memory_bandwidth_b_per_s")
     l2_b = device.required("l2_b")
     return MappingProxyType({
         "element_b": itemsize_b(dtype),
         "peak_flops_per_s": per_core,
-        "vector_b": vector_b,
-        "registers": registers,
+        "vector_b": vectors.width_b,
+        "registers": vectors.count,
+        "fma_pipes": float(min(max(pipes, 1), _MOST_FMA_PIPES)),
         "l1_b": l1_b_of(device),
         "l2_b": l2_b / units,
         "l3_b": device.last_level_cache_b,
@@ -122,6 +122,22 @@ def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
         "dram_b_per_s": memory,
         "units": units,
     })  # fmt: skip
+
+
+def vectors_of(device: Device, dtype: str) -> Vectors:
+    """The vector registers of a core: of its architecture, else as its peak tells them.
+
+    Raises:
+        SpecError: the device has no peak for the dtype.
+    """
+    known = _VECTORS.get(device.architecture)
+    if known is not None:
+        return known
+    peak, ran = device.peak_flops_per_s(dtype, "vector")
+    per_clock = peak / device.required("compute_units") / device.required("boost_clock_hz")
+    width_b = 2.0 ** round(math.log2(per_clock / (2 * _USUAL_FMA_PIPES) * itemsize_b(ran)))
+    width_b = min(max(width_b, _NEON.width_b), _AVX512.width_b)
+    return _AVX2 if width_b == _AVX2.width_b else Vectors(width_b, _AVX512.count)
 
 
 def l1_b_of(device: Device) -> float:
@@ -138,14 +154,14 @@ def largest_divisor(size: Value, limit: int) -> Value:
     return best
 
 
-def step_cost(rows: Value, vectors: Value) -> Value:
+def step_cost(v: Mapping[str, Value], rows: Value, vectors: Value) -> Value:
     """Time of one step of a register tile of `rows` x `vectors` accumulators, relative to its multiply-adds alone.
 
-    A step loads `vectors` vectors and broadcasts `rows` scalars, and each accumulator waits for its last sum.
+    A step loads `vectors` vectors and broadcasts `rows` scalars, as many per clock as there are multiply-adds (two of each on
+    Zen 5, 58455), and each accumulator waits for its last sum.
     """
     sums = rows * vectors
-    loads = (rows + vectors) / sums * (FMA_PIPES / _LOADS_PER_CLOCK)
-    return maximum(1.0, maximum(loads, FMA_PIPES * _FMA_CLOCKS / sums))
+    return maximum(1.0, maximum((rows + vectors) / sums, v["fma_pipes"] * _FMA_CLOCKS / sums))
 
 
 def spilled(v: Mapping[str, Value], rows: Value, vectors: Value) -> Value:

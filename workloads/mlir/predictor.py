@@ -102,7 +102,7 @@ class ModulePredictor:
         engine = self._engine_for(on.device)
         setting, setting_notes = _setting(engine, program, on, compiler, threads)
         if engine is None or setting is None:
-            if not on.is_cpu and (compiler or _main_dialect(program)) in ("xla", "stablehlo"):
+            if not on.is_cpu and (compiler or _main_dialect(program)) in ("xla", "stablehlo", ""):
                 run = as_xla_runs(program, on)
                 cost = called(compose_program(self._kernels, run, on, coverage=coverage), run, on, coverage)
                 taken = () if compiler else ("no compiler given: xla, which mostly runs stablehlo on GPUs",)
@@ -182,7 +182,7 @@ def _setting(
         return (chosen, wanted), notes
     return (chosen, wanted), (
         *notes,
-        f"no compiler given: {chosen}, which {dialect} was mostly measured with",
+        f"no compiler given: {chosen}" + (f", which {dialect} was mostly measured with" if dialect else ""),
     )
 
 

@@ -132,7 +132,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     wide = less(1.5, vectors)
     # Powers of two are whole in log2; not so 24 and 48, and most divisors that IREE picks.
     ragged = 1.0 - equal(floor(log2(inner_n)), log2(inner_n))
-    main = step_cost(inner_m, vectors) / filled * (_MAIN + _SPILL * spill / sums) + _SLICE_MOVES / tile_k
+    main = step_cost(v, inner_m, vectors) / filled * (_MAIN + _SPILL * spill / sums) + _SLICE_MOVES / tile_k
     turning = b_turned * (1.0 - packed) * (_TURNED + _TURNED_STEP / inner_k) / inner_m
     main = main + turning + ragged * (_RAGGED + _RAGGED_STEP / inner_k)
     wide_n = where(

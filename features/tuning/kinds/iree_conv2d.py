@@ -73,7 +73,10 @@ _SLICE_MOVES = 2.0
 
 
 def _pieces(along: Value, lanes: Value) -> Value:
-    """Vectors of powers of two that `along` elements are cut into, beyond whole ones."""
+    """Vectors of powers of two that `along` elements are cut into beyond whole ones: LLVM moves 19 as 16, 2 and 1.
+
+    On Zen 5 (nchw) 16 and 32 columns take 1.5 times the bound in the median, 17 to 55 others from 9 to 50 times.
+    """
     left = mod(along, lanes)
     result: Value = 0.0
     for power in (1.0, 2.0, 4.0, 8.0):
@@ -111,7 +114,7 @@ def _features(v: Mapping[str, Value]) -> dict[str, Value]:
     sums = across * vectors
     spill = spilled(v, across, vectors)
     filled = along / (vectors * lanes)
-    step = step_cost(across, vectors)
+    step = step_cost(v, across, vectors)
     pieces = _pieces(along, lanes)
     ragged = tuned * (1.0 - planar) * equal(mod(2.0 * inner_c / lanes, 3.0), 0.0)
     gathered = planar * less(1.5, stride)

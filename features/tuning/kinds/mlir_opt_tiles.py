@@ -15,7 +15,7 @@ from ...device import Device
 from ...dtypes import itemsize_b
 from ...errors import SpecError
 from ...kernel import KernelSpec
-from ..cpu_block import FMA_PIPES, PAGE_B, l1_b_of
+from ..cpu_block import PAGE_B, l1_b_of, vectors_of
 from ..formula import Value, ceil_div, equal, floor, less, maximum, minimum, mod, where
 from ..kind import Candidates, Task, TuningKind
 
@@ -117,13 +117,12 @@ def _facts_of(device: Device, dtype: str) -> Mapping[str, float]:
         raise SpecError(
             f"mlir-opt-tiles is about loops on a CPU core; {device.name} is a {device.kind}", field="device"
         )
-    units, clock = device.required("compute_units"), device.required("boost_clock_hz")
-    core_flops = device.peak_flops_per_s(dtype, "vector")[0] / units
+    units = device.required("compute_units")
+    peak, ran = device.peak_flops_per_s(dtype, "vector")
     return {
         "element_b": itemsize_b(dtype),
-        "core_flops": core_flops,
-        # A fused multiply-add is two flops for every lane of a vector.
-        "lanes": core_flops / clock / (2 * FMA_PIPES),
+        "core_flops": peak / units,
+        "lanes": vectors_of(device, dtype).width_b / itemsize_b(ran),
         "l1_b": l1_b_of(device),
         "l2_b": device.required("l2_b") / units,
     }
