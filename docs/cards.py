@@ -242,7 +242,7 @@ MODULES = """
 Whole MLIR modules, compiled and run by IREE (llvm-cpu) and by XLA on two cores of virtual machines, an AMD EPYC 9005 (Zen 5)
 and a 7003 (Zen 3). {modules} distinct modules of {programs} programs have a latency: blocks of models, losses and their
 gradients written in JAX ({jax}), exported from PyTorch through torch-mlir ({torch}), drawn graphs ({generated}), and texts
-after public descriptions of operations, kernels and networks ({described}; Zen 3 alone). By dialect: {dialects}. A program is
+after public descriptions of operations, kernels and networks ({described}). By dialect: {dialects}. A program is
 a structure in several sizes; splits are by program. Operands are seeded random numbers in place before the call; results are
 allocated by the call, as callers see it.
 """

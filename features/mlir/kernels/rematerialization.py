@@ -124,8 +124,8 @@ class Recomputing:
     def note_view(self, index: int) -> bool:
         """Note a reduction of one element each, which is a view; returns whether the node is one.
 
-        Where a function returns it of one of its arguments, IREE computes it (4 MB of `stablehlo.reduce` in 2 ms), but for
-        TOSA's, which its canonicaliser folds (1 µs).
+        IREE computes one whose operand is an argument and whose result is returned (4 MB of `stablehlo.reduce` in 2 ms),
+        except TOSA's, which its canonicaliser folds (1 µs).
         """
         node = self._flow.nodes[index]
         if not _drops_axes(self._flow, node):
