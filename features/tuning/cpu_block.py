@@ -31,11 +31,11 @@ class Vectors(NamedTuple):
 
     Attributes:
         width_b: Bytes of one.
-        count: How many there are.
+        number: How many there are.
     """
 
     width_b: float
-    count: float
+    number: float
 
 
 _AVX2, _AVX512, _NEON = Vectors(32.0, AVX2_REGISTERS), Vectors(64.0, 32.0), Vectors(16.0, 32.0)
@@ -112,7 +112,7 @@ def facts_of(device: Device, dtype: str) -> Mapping[str, float]:
         "element_b": itemsize_b(dtype),
         "peak_flops_per_s": per_core,
         "vector_b": vectors.width_b,
-        "registers": vectors.count,
+        "registers": vectors.number,
         "fma_pipes": float(min(max(pipes, 1), _MOST_FMA_PIPES)),
         "l1_b": l1_b_of(device),
         "l2_b": l2_b / units,
@@ -137,7 +137,7 @@ def vectors_of(device: Device, dtype: str) -> Vectors:
     per_clock = peak / device.required("compute_units") / device.required("boost_clock_hz")
     width_b = 2.0 ** round(math.log2(per_clock / (2 * _USUAL_FMA_PIPES) * itemsize_b(ran)))
     width_b = min(max(width_b, _NEON.width_b), _AVX512.width_b)
-    return _AVX2 if width_b == _AVX2.width_b else Vectors(width_b, _AVX512.count)
+    return _AVX2 if width_b == _AVX2.width_b else Vectors(width_b, _AVX512.number)
 
 
 def l1_b_of(device: Device) -> float:

@@ -368,9 +368,9 @@ def sort(site: Site, axis: int | None = None) -> Cost:
         detail["window"] = (max(round(site.results[0].elements / source.elements * length), 1),)
     cost = loop(
         "sort", source.dtype, source.elements, site.short, flops=source.elements * max(log2(length), 1.0),
-        bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results), **detail,
+        bytes_in=nbytes(site.operands), bytes_out=nbytes(site.results),
     )  # fmt: skip
-    return cost._replace(loops=(1.0, source.elements / length, 1.0, length))
+    return cost._replace(loops=(1.0, source.elements / length, 1.0, length), detail={**cost.detail, **detail})
 
 
 def sort_along(site: Site) -> Cost:

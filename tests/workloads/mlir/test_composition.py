@@ -118,7 +118,8 @@ def test_an_empty_program_is_a_call(predictor: ModulePredictor, maker: Any) -> N
     for device in (CPU, GPU):
         result = predictor.predict(make.program(x), device)
         assert 0 < result.latency_s.value < 1e-4
-        assert result.groups == ()
+        # XLA's call of a program on a GPU is known, though nothing runs in it.
+        assert [group.title for group in result.groups] == ([] if device == CPU else ["waiting for the host"])
 
 
 def test_a_wider_interval_for_more_coverage(predictor: ModulePredictor, maker: Any) -> None:
