@@ -102,7 +102,7 @@ def left_out(origin: str, measured: MeasuredPrograms) -> Mapping[str, Mapping[st
 def origins_page(by_origin: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """The part of the page on origins left out."""
     lines = [
-        "## Programs of other hands", "",
+        "", "## Programs of other hands", "",
         f"Programs written after public descriptions, measured on {DEVICE}; nothing was learned of what is left out. Models "
         f"have {ORIGIN_RECIPE.folds} folds of trees and the group network here.", "",
         "| left out | learned from | n | mean APE (%) | median APE (%) | within 10 % | Kendall τ | inside 90 % intervals |",
