@@ -43,8 +43,8 @@ class Node:
             reduced)` of a reduction; `(1, rows, 1, length of a row)` of a softmax, a normalisation or a sort;
             `(1, elements, 1, 1)` of all others.
         detail: What recognising its kernel needs: `kernel`, `stride` … of a convolution, `axis` and `operator` of a
-            reduction, `along`, `axis` and `window` of a sort, `operator` of an elementwise operation, how many of its
-            last operands are written and `unread`.
+            reduction, `along`, `axis`, `descending` and `window` of a sort, `cumulative` of a window, `is_prefix` of a
+            slice, `operator` of an elementwise operation, how many of its last operands are written and `unread`.
         note: Why it is not, or only partly, understood; empty otherwise.
         runs: How often it runs: the product of the trip counts around it.
         line: Line of the text, from 1; None where the parser does not tell.

@@ -96,9 +96,8 @@ def understand(module: Module, function: str | None = None, bind: Mapping[str, i
 def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Program:
     from .kernels.grouping import group
 
-    live = [_without_dead_code(function) for function in module.functions]
-    chosen = live[[id(function) for function in module.functions].index(id(chosen))][0]
-    module = replace(module, functions=tuple(function for function, _ in live))
+    live = {id(function): _without_dead_code(function) for function in module.functions}
+    module, chosen = replace(module, functions=tuple(function for function, _ in live.values())), live[id(chosen)][0]
     argument_types = [module.types[value] for value in chosen.arguments]
     kinds, scalars = bound(argument_types, bind)
     registers = _is_triton(chosen)
@@ -129,7 +128,7 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
         unread_share=_unread_share(module),
         notes=(
             *_not_understood(nodes),
-            *_not_read(op for _, dead in live for op in dead),
+            *_not_read(op for _, dead in live.values() for op in dead),
             *_of_unknown_size(chosen.arguments, outputs, types),
             *dict.fromkeys(node.note for node in nodes if node.note and node.understood) | walk.notes,
         ),
@@ -190,16 +189,21 @@ def _is_pure(op: Op) -> bool:
     """Whether an operation does nothing but make its results."""
     if op.dialect not in _PURE or op.name.rpartition(".")[2] in _NOT_PURE or _IN_PLACE.search(op.name):
         return False
-    inner = (other for region in op.regions for block in region.blocks for other in block.ops)
-    return all(other.name.endswith(("yield", "return")) or _is_pure(other) for other in inner)
+    return all(other.name.endswith(("yield", "return")) or _is_pure(other) for other in _inside(op))
 
 
 def _values_read(op: Op) -> Sequence[int]:
     """The values that an operation reads, those that its regions read among them."""
-    if not op.regions:
-        return op.operands
-    inner = (other for region in op.regions for block in region.blocks for other in block.ops)
-    return [*op.operands, *(value for other in inner for value in _values_read(other))]
+    return (
+        [*op.operands, *(value for other in _inside(op) for value in _values_read(other))]
+        if op.regions
+        else op.operands
+    )
+
+
+def _inside(op: Op) -> Iterable[Op]:
+    """The operations of its regions; regions of theirs are not entered."""
+    return (other for region in op.regions for block in region.blocks for other in block.ops)
 
 
 def _not_read(dead: Iterable[Op]) -> list[str]:
@@ -313,5 +317,5 @@ def _count(ops: Iterable[Op]) -> int:
     while waiting:
         op = waiting.pop()
         result += 1
-        waiting += [inner for region in op.regions for block in region.blocks for inner in block.ops]
+        waiting += _inside(op)
     return result

@@ -236,10 +236,11 @@ def _broadcast(site: Site) -> Cost:
 
 
 def _sorting(dim: int) -> CostOf:
-    """The rule of sorts and of what sorts; operand `dim` is the axis, the last where it is left out."""
+    """The rule of sorts and of what sorts: operand `dim` is the axis, after `stable` if there; the last if left out."""
 
     def cost(site: Site) -> Cost:
-        axis = site.known(dim) if dim < len(site.operands) else None
+        place = dim + site.name.endswith(".stable")
+        axis = site.known(place) if place < len(site.operands) else None
         return costs.sort(site, axis if isinstance(axis, int) else None)
 
     return cost

@@ -224,6 +224,7 @@ class TestTorch:
         [
             ("%r:2 = torch.aten.topk %x, %k, %zero, %yes, %yes", ("[10,4],f32", "[10,4],si64"), 4, 1000, (10,)),
             ("%r:2 = torch.aten.sort %x, %zero, %yes", ("[1000,4],f32", "[1000,4],si64"), 4, 1000, None),
+            ("%r:2 = torch.aten.sort.stable %x, %yes, %zero, %yes", ("[1000,4],f32", "[1000,4],si64"), 4, 1000, None),
             ("%r:2 = torch.aten.kthvalue %x, %k, %zero, %yes", ("[1,4],f32", "[1,4],si64"), 4, 1000, None),
         ],
     )
