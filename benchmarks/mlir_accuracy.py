@@ -27,7 +27,6 @@ from kernelcast.models.family_model.artifact import default_model_dir
 from kernelcast.models.predict.predictor import load_predictor
 from kernelcast.models.training.interval_calibration import folds_of
 from kernelcast.workloads.mlir.composition import compose_program
-from kernelcast.workloads.mlir.learned.analytic_base import fit_trees
 from kernelcast.workloads.mlir.learned.measured_programs import (
     MeasuredPrograms,
     measured_programs,
@@ -79,7 +78,7 @@ ORIGINS: Mapping[str, str] = {
 }  # fmt: skip
 """Whose idea programs are, by a pattern of their names."""
 
-ORIGIN_RECIPE = TrainingConfig(folds=2, networks={"group network": Schedule(epochs=24)}, forests=1)
+ORIGIN_RECIPE = TrainingConfig(folds=2, network=Schedule(epochs=24), forests=1)
 
 
 def left_out(origin: str, measured: MeasuredPrograms) -> Mapping[str, Mapping[str, float]]:
@@ -161,7 +160,13 @@ def text_trees(seen: MeasuredPrograms, unseen: MeasuredPrograms) -> Floats:
 
     y = seen.log_latency.ravel()
     known = ~np.isnan(y)
-    booster = fit_trees(inputs(seen)[known], y[known], seen.weight.ravel()[known], 0, rounds=300)
+    recipe = {
+        "tree_method": "hist", "grow_policy": "lossguide", "max_leaves": 32, "max_depth": 0, "eta": 0.05, "subsample": 0.7,
+        "colsample_bytree": 0.25, "objective": "reg:pseudohubererror", "huber_slope": 0.3, "base_score": float(y[known].mean()),
+        "seed": 0, "nthread": 1,
+    }  # fmt: skip
+    table = xgboost.DMatrix(inputs(seen)[known], y[known], weight=seen.weight.ravel()[known])
+    booster = xgboost.train(recipe, table, num_boost_round=300)
     astype: Floats = (
         booster.predict(xgboost.DMatrix(inputs(unseen))).reshape(unseen.log_latency.shape).astype(np.float64)
     )

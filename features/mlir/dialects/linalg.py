@@ -21,7 +21,7 @@ from ..semantics.linalg_products import (
     read_b,
 )
 from ..semantics.op_rule import Cost, CostOf, Dialect, Site, rules
-from ..semantics.operators import Body, arithmetic, combiner, operator
+from ..semantics.operators import Body, arithmetic, combiner, is_its_operand, operator
 from ..types import attributes
 from ..types.attributes import AffineMap, parse_maps
 from ..types.graph import ValueType
@@ -81,6 +81,8 @@ def _parallel(
     space: Sequence[float],
     body: Body,
 ) -> Cost:
+    if len(site.body) == 2 and is_its_operand(site.body[0], body.name) and len({map_.results for map_ in maps}) == 1:
+        return costs.view(site)
     points = prod(space, start=1.0)
     out_b, flops, special = costs.nbytes(outs), points * body.flops, points * body.transcendentals
     picked = [op for op in site.body if op.name in ("tensor.extract", "memref.load")]
@@ -146,6 +148,8 @@ def _reduce(site: Site) -> Cost:
 
 def _map(site: Site) -> Cost:
     body = site.computed
+    if is_its_operand(site.op, body.name):
+        return costs.view(site)
     return _on_elements(site, body.name, body.flops, body.transcendentals)._replace(
         detail={"operator": body.name, "operators": body.operators, "unread": 1}
     )

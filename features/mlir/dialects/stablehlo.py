@@ -354,7 +354,7 @@ def _table(dialect: str) -> dict[str, Rule]:
         **rules(dialect, "dynamic_broadcast_in_dim", moving("broadcast", reads_first=True), of_known(1)),
         **rules(dialect, "dynamic_iota", costs.filled, of_known(0)),
         **rules(dialect, "transpose", _transpose, lambda site: permuted(site, _order(site))),
-        **rules(dialect, "reverse", moving("copy"), _first_sizes),
+        **rules(dialect, "reverse", costs.reverse, _first_sizes),
         **rules(dialect, "slice", _slice, fold=_sliced),
         **rules(dialect, "dynamic_slice", moving("slice")),
         **rules(dialect, "real_dynamic_slice", moving("slice"), _sliced_sizes),

@@ -172,7 +172,7 @@ DIALECT = Dialect(
         **rules("tosa", "pad", moving("pad", reads_first=True)),
         **rules("tosa", "slice", moving("slice"), of_known(2)),
         **rules("tosa", "tile", moving("broadcast", reads_first=True)),
-        **rules("tosa", "reverse", moving("copy"), of_first),
+        **rules("tosa", "reverse", costs.reverse, of_first),
         **rules("tosa", "reshape", costs.view, _reshaped),
         **rules("tosa", "identity reshape_block_scaled", costs.view, of_first),
         **rules("tosa", "const", costs.constant, fold=_constant),

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ..types.graph import ValueType
 from .dynamic_sizes import keeps_order
 from .op_rule import Cost, CostOf, Loops, Site
-from .operators import arithmetic, combiner, operator
+from .operators import arithmetic, combiner, is_its_operand, operator
 
 _SPLAT = re.compile(r'(?:^|[ ,{])values?\s*=\s*dense<\s*[^\s\["_>]')
 _CONSTANT = Cost("constant")
@@ -67,6 +67,8 @@ def loop(
 
 def elementwise(site: Site, name: str, flops: float | None = None, transcendentals: float | None = None) -> Cost:
     """An operation on every element of its result; `flops` and `transcendentals` are of one element, None is the operator's."""
+    if is_its_operand(site.op, name):
+        return view(site)
     results = [kind for kind in site.results if kind.is_array] or list(site.results)
     elements = max((kind.elements for kind in results), default=1.0)
     per, special = arithmetic(name)
@@ -149,6 +151,12 @@ def transpose(site: Site, order: Sequence[int] | None) -> Cost:
     if order is not None and keeps_order(site.operands[0].shape or (), order):
         return view(site)
     return permuted(movement(site, "transpose"), order)
+
+
+def reverse(site: Site) -> Cost:
+    """Axes from their end to their start; of axes of size 1 nothing moves."""
+    axes, shape = site.ints("dimensions", "axis"), site.operands[0].shape
+    return view(site) if axes and shape and {shape[axis] for axis in axes} == {1} else movement(site, "copy")
 
 
 def broadcast(site: Site) -> Cost:
@@ -301,16 +309,11 @@ def normalization(
 ) -> Cost:
     """Normalisation over `cols` elements at a time, `per_element` operations each; `weights` are types of scale and shift."""
     rows = source.elements / cols if cols else 0.0
+    detail = {"operator": name, "rows": int(rows), "cols": int(cols)}
     return Cost(
-        "normalization",
-        source.dtype,
-        per_element * source.elements,
-        rows,
-        source.nbytes + nbytes(weights),
-        nbytes(site.results[:1]),
-        (1.0, rows, 1.0, cols),
-        {"operator": name, "rows": int(rows), "cols": int(cols)},
-    )
+        "normalization", source.dtype, per_element * source.elements, rows, source.nbytes + nbytes(weights),
+        nbytes(site.results[:1]), (1.0, rows, 1.0, cols), detail,
+    )  # fmt: skip
 
 
 def attention(

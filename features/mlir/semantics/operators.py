@@ -130,6 +130,11 @@ def read_body(region_ops: Iterable[Op], arguments: Sequence[int] = ()) -> Body:
     )
 
 
+def is_its_operand(op: Op, name: str) -> bool:
+    """Whether an operation, whose operator is `name`, is the larger or the smaller of a value and itself: compilers fold it."""
+    return name in ("maximum", "minimum", "and", "or") and len(op.operands) > 1 and op.operands[0] == op.operands[1]
+
+
 def combiner(ops: Sequence[Op]) -> str:
     """The operator of a reduction, from its body: `sum`, `max` …; `argmax` where a place is kept along."""
     names = {operator(op.name.rpartition(".")[2]) for op in ops} - _NO_ARITHMETIC

@@ -352,3 +352,31 @@ class TestLoadsAndStores:
           tt.return }""")
         (only_one,) = found.groups
         assert (only_one.kind, only_one.bytes_in, only_one.bytes_out) == ("elementwise", 4096, 4096)
+
+
+IDENTITY = "affine_map<(d0, d1) -> (d0, d1)>"
+GENERIC = (
+    "%e = tensor.empty() : T %r = linalg.generic {{indexing_maps = [{0}, {1}], "
+    'iterator_types = ["parallel", "parallel"]}} ins(%x : T) outs(%e : T) {{ ^bb0(%a: f32, %b: f32): '
+    "%c = arith.maximumf %a, %{2} : f32 linalg.yield %c : f32 }} -> T"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "n_kernels"),
+    [
+        ("%r = stablehlo.reverse %x, dims = [0] : T", 0),
+        ("%r = stablehlo.reverse %x, dims = [0, 1] : T", 1),
+        ("%r = tosa.reverse %x {axis = 0 : i32} : (T) -> T", 0),
+        ("%r = tosa.reverse %x {axis = 1 : i32} : (T) -> T", 1),
+        ("%r = stablehlo.maximum %x, %x : T", 0),
+        ("%r = stablehlo.add %x, %x : T", 1),
+        ("%e = tensor.empty() : T %r = linalg.map { arith.minimumf } ins(%x, %x : T, T) outs(%e : T)", 0),
+        (GENERIC.format(IDENTITY, IDENTITY, "a"), 0),
+        (GENERIC.format(IDENTITY, IDENTITY, "b"), 1),
+        (GENERIC.format("affine_map<(d0, d1) -> (d0, 0)>", IDENTITY, "a"), 1),
+    ],
+)
+def test_what_hands_on_its_operand_is_no_kernel(line: str, n_kernels: int) -> None:
+    text = f"func.func @f(%x: T) -> T {{\n{line}\n return %r : T\n}}".replace("T", "tensor<1x4096xf32>")
+    assert len(understand(read(text)).groups) == n_kernels

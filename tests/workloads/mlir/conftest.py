@@ -20,9 +20,7 @@ from kernelcast.workloads.mlir.learned.training import TrainingConfig, train_pro
 
 CPU = "amd-epyc-9005-vm-2c"
 SETTINGS = (("iree", 1), ("iree", 2), ("xla", 1), ("xla", 2))
-QUICK = TrainingConfig(
-    folds=2, networks={"group network": Schedule(epochs=4), "convolutional": Schedule(epochs=2)}, tree_rounds=60
-)
+QUICK = TrainingConfig(folds=2, network=Schedule(epochs=4), tree_rounds=60)
 
 
 class Maker:

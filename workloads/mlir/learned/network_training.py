@@ -1,4 +1,4 @@
-"""Training of the networks in PyTorch: one thread, the relative error of the whole program's time."""
+"""Training of the group network in PyTorch: one thread, the relative error of the whole program's time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ....features.batch.cases import Floats
-from .analytic_base import AnalyticBase
-from .networks import CLIP, MOST_LOG_FACTOR, Network
+from .analytic_base import MOST_LOG_FACTOR, AnalyticBase
+from .group_network import CLIP, INPUTS, log_factors
 from .ragged_batch import RaggedBatch, arrays_of
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long and how fast a network learns.
+    """How long and how fast the network learns.
 
     Attributes:
         epochs: Passes over the programs.
@@ -29,7 +29,7 @@ class Schedule:
             by heart.
     """
 
-    epochs: int = 60
+    epochs: int = 40
     batch: int = 48
     rate: float = 4e-3
     weight_decay: float = 0.02
@@ -39,7 +39,7 @@ class Schedule:
 
 
 class TorchBackend:
-    """`networks.Backend` in PyTorch; makes a weight when it is first asked for."""
+    """`group_network.Backend` in PyTorch; makes a weight when it is first asked for."""
 
     def __init__(
         self,
@@ -64,17 +64,17 @@ class TorchBackend:
         return self.weights[name]
 
     def linear(self, x: Any, name: str, n_in: int, n_out: int, *, zero: bool = False) -> Any:
-        """See `networks.Backend.linear`."""
+        """See `group_network.Backend.linear`."""
         size = 0.0 if zero else (2.0 / (3.0 * n_in)) ** 0.5
         weight = self._weight(f"{name}.weight", (n_out, n_in), size)
         return self._torch.nn.functional.linear(x, weight, self._weight(f"{name}.bias", (n_out,), 0.0))
 
     def embed(self, codes: Any, column: int, name: str, size: int, width: int) -> Any:
-        """See `networks.Backend.embed`."""
+        """See `group_network.Backend.embed`."""
         return self._torch.nn.functional.embedding(codes[:, column], self._weight(f"{name}.rows", (size, width), 0.3))
 
     def scaled(self, x: Any, name: str) -> Any:
-        """See `networks.Backend.scaled`."""
+        """See `group_network.Backend.scaled`."""
         mean, scale = self._scales[name]
         scaled = ((x - mean) / scale).clamp(-CLIP, CLIP)
         if self._noise:
@@ -82,26 +82,26 @@ class TorchBackend:
         return scaled
 
     def relu(self, x: Any) -> Any:
-        """See `networks.Backend.relu`."""
+        """See `group_network.Backend.relu`."""
         return self._torch.relu(x)
 
     def add(self, x: Any, y: Any) -> Any:
-        """See `networks.Backend.add`."""
+        """See `group_network.Backend.add`."""
         return x + y
 
     def concat(self, parts: Sequence[Any]) -> Any:
-        """See `networks.Backend.concat`."""
+        """See `group_network.Backend.concat`."""
         return self._torch.cat(list(parts), dim=1)
 
     def drop(self, x: Any) -> Any:
-        """See `networks.Backend.drop`."""
+        """See `group_network.Backend.drop`."""
         if not self._dropout:
             return x
         remaining = self._torch.rand(x.shape, generator=self._chance) >= self._dropout
         return x * remaining / (1.0 - self._dropout)
 
     def take(self, x: Any, index: Any) -> Any:
-        """See `networks.Backend.take`."""
+        """See `group_network.Backend.take`."""
         return x[index]
 
     def total(self, x: Any, owner: Any, n: int) -> Any:
@@ -109,17 +109,9 @@ class TorchBackend:
         return self._torch.zeros(n, x.shape[1]).index_add(0, owner, x)
 
     def mean(self, x: Any, owner: Any, owners: Any) -> Any:
-        """See `networks.Backend.mean`."""
+        """See `group_network.Backend.mean`."""
         counts = self.total(self._torch.ones(len(x), 1), owner, len(owners))
         return self.total(x, owner, len(owners)) / counts.clamp(min=1.0)
-
-    def attend(self, query: Any, key: Any, value: Any, owner: Any, heads: int) -> Any:
-        """See `networks.Backend.attend`."""
-        n, width = query.shape
-        split = [tensor.view(n, heads, width // heads).transpose(0, 1) for tensor in (query, key, value)]
-        logits = split[0] @ split[1].transpose(1, 2) / (width // heads) ** 0.5
-        logits = logits.masked_fill(owner[:, None] != owner[None, :], -1e9)
-        return (logits.softmax(dim=-1) @ split[2]).transpose(0, 1).reshape(n, width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +119,17 @@ class TrainedNetwork:
     """A trained network.
 
     Attributes:
-        network: Its name.
         weights: Its weights by name.
         scales: Mean and scale of each input.
         base: The analytic times that its factors are on.
     """
 
-    network: str
     weights: Mapping[str, Any]
     scales: Mapping[str, tuple[Floats, Floats]]
     base: AnalyticBase
 
 
 def train_network(
-    network: Network,
     programs: RaggedBatch,
     base: AnalyticBase,
     log_latency: Floats,
@@ -148,10 +137,9 @@ def train_network(
     schedule: Schedule,
     seed: int,
 ) -> TrainedNetwork:
-    """A network fitted to measured programs.
+    """The network fitted to measured programs.
 
     Args:
-        network: which.
         programs: `n` programs.
         base: their analytic times.
         log_latency: logarithms of measured seconds, shape `(n, n_settings)`, NaN where nothing was measured.
@@ -162,15 +150,14 @@ def train_network(
     import torch
 
     torch.set_num_threads(1)
-    bases = base.of(programs, network.parts)
+    bases = base.of(programs)
     scales = {
         name: scale_of_columns(column) for name, column in arrays_of(("context", "groups", "ops"), programs).items()
     }
     backend = TorchBackend(torch, scales, seed, schedule.dropout, schedule.noise)
     chance = np.random.default_rng(seed)
     n, n_settings = log_latency.shape
-    owner = programs.group_program if network.parts == "groups" else programs.op_program
-    first_part = np.searchsorted(owner, np.arange(n + 1))
+    first_group = np.searchsorted(programs.group_program, np.arange(n + 1))
     batch = min(schedule.batch, n)
     per_epoch = max(n // batch, 1)
     steps = schedule.epochs * per_epoch
@@ -183,9 +170,9 @@ def train_network(
             order = chance.permutation(n)
         rows = order[at * batch : (at + 1) * batch]
         some = programs.take(rows)
-        places = np.concatenate([np.arange(first_part[row], first_part[row + 1]) for row in rows])
-        parts_base, whole_base = bases.parts[places], bases.whole[rows]
-        answer = _log_latency(torch, backend, network, some, parts_base, whole_base, n_settings)
+        places = np.concatenate([np.arange(first_group[row], first_group[row + 1]) for row in rows])
+        group_base, whole_base = bases.groups[places], bases.whole[rows]
+        answer = _log_latency(torch, backend, some, group_base, whole_base, n_settings)
         wanted = torch.tensor(log_latency[rows], dtype=torch.float32)
         known = ~torch.isnan(wanted)
         counts = torch.tensor(weight[rows], dtype=torch.float32)[known]
@@ -205,26 +192,25 @@ def train_network(
         optimiser.step()
         rates.step()
     weights = {name: value.detach().numpy().copy() for name, value in backend.weights.items()}
-    return TrainedNetwork(network.name, weights, scales, base)
+    return TrainedNetwork(weights, scales, base)
 
 
-def answers(trained: TrainedNetwork, network: Network, programs: RaggedBatch) -> Floats:
+def answers(trained: TrainedNetwork, programs: RaggedBatch) -> Floats:
     """Logarithms of seconds for programs, shape `(n, n_settings)`, by PyTorch."""
     import torch
 
-    bases = trained.base.of(programs, network.parts)
+    bases = trained.base.of(programs)
     backend = TorchBackend(torch, trained.scales, 0)
     backend.weights = {name: torch.tensor(value) for name, value in trained.weights.items()}
-    owner = programs.group_program if network.parts == "groups" else programs.op_program
     n, n_settings = bases.whole.shape
-    first_part = np.searchsorted(owner, np.arange(n + 1))
+    first_group = np.searchsorted(programs.group_program, np.arange(n + 1))
     answers = []
     with torch.no_grad():
         for start in range(0, n, 64):
             rows = np.arange(start, min(start + 64, n))
-            parts = bases.parts[first_part[rows[0]] : first_part[rows[-1] + 1]]
+            groups = bases.groups[first_group[rows[0]] : first_group[rows[-1] + 1]]
             answers.append(
-                _log_latency(torch, backend, network, programs.take(rows), parts, bases.whole[rows], n_settings).numpy()
+                _log_latency(torch, backend, programs.take(rows), groups, bases.whole[rows], n_settings).numpy()
             )
     return np.concatenate(answers).astype(np.float64)
 
@@ -238,19 +224,19 @@ def scale_of_columns(values: Floats) -> tuple[Floats, Floats]:
 def _log_latency(
     torch: Any,
     backend: TorchBackend,
-    network: Network,
     programs: RaggedBatch,
-    parts_base: Floats,
+    group_base: Floats,
     whole_base: Floats,
     n_settings: int,
 ) -> Any:
-    inputs = {name: torch.from_numpy(value) for name, value in arrays_of(network.inputs, programs).items()}
-    parts, whole = network.compute(backend, inputs, n_settings)
-    owner = torch.from_numpy(programs.group_program if network.parts == "groups" else programs.op_program)
+    inputs = {name: torch.from_numpy(value) for name, value in arrays_of(INPUTS, programs).items()}
+    groups, whole = log_factors(backend, inputs, n_settings)
 
     def seconds(factors: Any, base: Floats) -> Any:
         # In microseconds: seconds this small would lose their gradient to rounding.
         return torch.tensor(base * 1e6, dtype=torch.float32) * factors.clamp(-MOST_LOG_FACTOR, MOST_LOG_FACTOR).exp()
 
-    in_all = backend.total(seconds(parts, parts_base), owner, len(programs)) + seconds(whole, whole_base)
+    in_all = backend.total(seconds(groups, group_base), inputs["group_program"], len(programs)) + seconds(
+        whole, whole_base
+    )
     return in_all.log() - float(np.log(1e6))

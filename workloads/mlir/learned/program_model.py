@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,16 @@ from ....models.engine.runtime import onnx_sessions
 from ....models.family_model.artifact_files import ArtifactFormat, StoreGraph, finite, numbers, read_graph, reading
 from ....models.family_model.intervals import Scores, scale_of, scores_from_json, scores_to_json
 from ....models.predict.prediction import Interval
-from .analytic_base import BASE, AnalyticBase, classes_of, tree_inputs
-from .networks import NETWORKS, serving_names
+from .analytic_base import BASE, AnalyticBase, classes_of
+from .boosted_trees import GROUP_TREES, GroupRows, tree_inputs
+from .group_network import GROUP_NETWORK, SERVING_NAMES
 from .program_domain import ProgramDomain, widening
 from .ragged_batch import RaggedBatch, arrays_of, to_ragged_batch
 
-FORMAT = ArtifactFormat("model of programs", "train mlir", version=1, kind="programs", features=schema_hash)
+FORMAT = ArtifactFormat("model of programs", "train mlir", version=2, kind="programs", features=schema_hash)
 
-TREES, SCALE = "trees", "scale"
-"""Names of graphs beside those of networks: boosted trees on the whole program, and the size of errors."""
+SCALE = "scale"
+"""Name of the graph of the size of errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class ProgramModel:
         settings: Compilers with threads, the columns of every answer.
         usual: For each dialect the compiler it was mostly measured with.
         base: The fitted analytic composition.
-        graphs: Serialised ONNX by name: networks, `TREES` and `SCALE`.
+        graphs: Serialised ONNX by name: `GROUP_NETWORK`, `GROUP_TREES` with a compiler, and `SCALE`.
         weights: How much each member counts, shape `(n_settings,)` each.
         scores: Conformal scores by compiler.
         elsewhere: The same on devices of the kind where no program was measured; empty where no other was.
@@ -148,11 +149,9 @@ def _from_json(device: str, entry: Mapping[str, Any], files: Mapping[str, str], 
 _MOST_LOG_WIDTH = 7.5
 """Most that an end of an interval is from its answer, in logarithms: the worst answer known, for a sort when nothing like it
 was measured, was 11 µs in place of 15.9 ms (IREE, one core of a Zen 4), 1,400 times too short."""
-_SPLIT_BY = ("group network", "transformer")
-"""Networks that say how a program's time is spread over its groups, the preferred first."""
 
-_AT_ONCE = 32
-"""Programs answered together: attention of the transformer takes memory by the square of their groups."""
+_AT_ONCE = 256
+"""Programs answered together: what bounds the memory."""
 
 _LOG_ERROR_OUTSIDE = 0.1
 """What every doubling of an interval outside the domain adds to its half-width in logarithms: errors learned inside
@@ -185,7 +184,6 @@ class ProgramEngine:
 
     def __init__(self, model: ProgramModel) -> None:
         self.model = model
-        self._split = next((name for name in _SPLIT_BY if name in model.graphs), None)
 
     def load(self) -> None:
         """Create the graphs' sessions now.
@@ -197,10 +195,12 @@ class ProgramEngine:
 
     @cached_property
     def _sessions(self) -> dict[str, Any]:
-        model, split = self.model, self._split
-        wanted = [name for name in (*names_in_use(model.weights), SCALE) if name in model.graphs]
-        if split is not None and split not in wanted:
-            wanted.append(split)
+        model = self.model
+        trees = [
+            name for name in model.graphs if name.startswith(GROUP_TREES) and GROUP_TREES in names_in_use(model.weights)
+        ]
+        # The network says how a program's time is spread over its groups, whether or not the blend uses it.
+        wanted = [name for name in (GROUP_NETWORK, *trees, SCALE) if name in model.graphs]
         return dict(zip(wanted, onnx_sessions([model.graphs[name] for name in wanted]), strict=True))
 
     @cached_property
@@ -220,13 +220,13 @@ class ProgramEngine:
         """The answer for a program in one of the model's settings; `elsewhere`: its numbers are of another device."""
         column = self.model.settings.index(setting)
         batch = to_ragged_batch([program])
-        answers, rows, seconds = self._members(batch)
+        answers, rows, seconds = self._members(batch, (setting[0],))
         value = float(np.exp(blended(answers, self.model.weights, batch.is_empty)[0, column]))
         excess, why = self.model.domain.excess(program)
         scale = float(self._sizes(rows[column : column + 1])[0])
         scores = (self.model.elsewhere if elsewhere else self.model.scores)[setting[0]]
         interval = _interval(value, scores, scale, coverage, widening(excess))
-        parts = (self.model.base.of(batch).parts if seconds is None else seconds)[:, column]
+        parts = (self.model.base.of(batch).groups if seconds is None else seconds)[:, column]
         group_s, call_s = _split(value, parts, float(self.model.base.of(batch).whole[0, column]))
         # What code comes out, and how long compiling it takes, are the measured device's own.
         further = {} if elsewhere else self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
@@ -237,28 +237,35 @@ class ProgramEngine:
         values, sizes = [], []
         for start in range(0, len(programs), _AT_ONCE):
             some = programs.take(np.arange(start, min(start + _AT_ONCE, len(programs))))
-            answers, rows, _ = self._members(some)
+            answers, rows, _ = self._members(some, self.model.compilers)
             values.append(blended(answers, self.model.weights, some.is_empty))
             sizes.append(self._sizes(rows).reshape(values[-1].shape))
         return np.concatenate(values), np.concatenate(sizes)
 
-    def _members(self, batch: RaggedBatch) -> tuple[dict[str, Floats], Any, Floats | None]:
-        """Every member's logarithms of seconds, the rows that trees read, and seconds of groups where a network says them."""
-        log_base = self.model.base.log_latency(batch)
-        rows = tree_inputs(batch, self.model.base)
-        answers: dict[str, Floats] = {BASE: log_base}
-        seconds: Floats | None = None
+    def _members(self, batch: RaggedBatch, compilers: Sequence[str]) -> tuple[dict[str, Floats], Any, Floats | None]:
+        """Every member's logarithms of seconds, the rows of whole programs, and seconds of groups where the network says them.
+
+        Trees answer for `compilers` only, NaN for others.
+        """
+        base, sessions = self.model.base, self._sessions
+        log_base = base.log_latency(batch)
+        rows = tree_inputs(batch, base)
         if batch.is_empty.all():
             # ONNX Runtime divides by the number of groups, and ends the process.
             return dict.fromkeys((BASE, *names_in_use(self.model.weights)), log_base), rows, None
-        for name, session in self._sessions.items():
-            if name == TREES:
-                answers[name] = log_base + session.run(None, {"x": rows})[0].reshape(log_base.shape)
-            elif name in NETWORKS:
-                log_latency, parts = session.run(None, feed(name, batch))
-                answers[name] = log_latency.astype(np.float64)
-                if name == self._split:
-                    seconds = parts.astype(np.float64)
+        answers: dict[str, Floats] = {BASE: log_base, GROUP_TREES: np.full(log_base.shape, np.nan)}
+        seconds: Floats | None = None
+        if GROUP_NETWORK in sessions:
+            log_latency, group_s = sessions[GROUP_NETWORK].run(None, feed(batch))
+            answers[GROUP_NETWORK], seconds = log_latency.astype(np.float64), group_s.astype(np.float64)
+        for compiler in compilers:
+            columns = columns_of(compiler, self.model.settings)
+            session = sessions.get(f"{GROUP_TREES} {compiler}")
+            if session is None:
+                answers[GROUP_TREES][:, columns] = log_base[:, columns]
+                continue
+            trees = GroupRows.of(batch, base, columns)
+            answers[GROUP_TREES][:, columns] = trees.log_latency(partial(_run, session), len(columns))
         return answers, rows, seconds
 
     def _sizes(self, rows: Any) -> Floats:
@@ -291,22 +298,25 @@ def blended(answers: Mapping[str, Floats], weights: Mapping[str, Floats], is_emp
     return np.where(is_empty[:, None], answers[BASE], mean)
 
 
+def columns_of(compiler: str, settings: Sequence[tuple[str, int]]) -> list[int]:
+    """Positions of a compiler's settings."""
+    return [column for column, (name, _) in enumerate(settings) if name == compiler]
+
+
 def names_in_use(weights: Mapping[str, Floats]) -> Sequence[str]:
     """Members with a weight in any setting."""
     return [name for name, weight in weights.items() if np.any(weight > 0)]
 
 
-def feed(name: str, programs: RaggedBatch) -> dict[str, Any]:
-    """The arrays that the graph of a network reads."""
-    names = serving_names(NETWORKS[name])
-    arrays = arrays_of([name for name in names if name not in ("classes", "passed", "per_op")], programs)
-    arrays["passed"] = programs.passed_s.astype(np.float32)[:, None]
-    if "classes" in names:
-        arrays["classes"] = classes_of(programs)
-    if "per_op" in names:
-        n_ops = np.bincount(programs.op_group, minlength=len(programs.groups))
-        arrays["per_op"] = (1.0 / np.maximum(n_ops, 1)).astype(np.float32)[:, None]
-    return arrays
+def feed(programs: RaggedBatch) -> dict[str, Any]:
+    """The arrays that the graph of the network reads."""
+    arrays = arrays_of([name for name in SERVING_NAMES if name not in ("classes", "passed")], programs)
+    return arrays | {"passed": programs.passed_s.astype(np.float32)[:, None], "classes": classes_of(programs)}
+
+
+def _run(session: Any, x: Any) -> Any:
+    """What trees say of rows, shape `(n_rows,)`."""
+    return session.run(None, {"x": x})[0][:, 0]
 
 
 def _interval(value: float, scores: Scores, scale: float, coverage: float, factor: float) -> Interval:

@@ -1,4 +1,4 @@
-"""Many programs as one set of arrays without padding: what the networks read, in training and in serving."""
+"""Many programs as one set of arrays without padding: what members of a model read, in training and in serving."""
 
 from __future__ import annotations
 
@@ -25,13 +25,10 @@ CONTEXT = (
     "log depth",
     "log runs max",
 )
-"""What a network sees of the program around a part: few numbers of `TOTAL_NUMBERS`, since with many it would know each
+"""What the network sees of the program around a group: few numbers of `TOTAL_NUMBERS`, since with many it would know each
 program it was trained on by heart."""
 
 _CONTEXT_COLUMNS = [TOTAL_NUMBERS.index(name) for name in CONTEXT]
-
-REACH = (1, 2, 4)
-"""How far apart the neighbours are that the convolutions look at, layer by layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,38 +130,15 @@ def to_ragged_batch(programs: Sequence[Vectors]) -> RaggedBatch:
 
 
 def arrays_of(names: Sequence[str], programs: RaggedBatch) -> dict[str, Any]:
-    """Arrays by the names networks know them by, float32 or int64: fields of `RaggedBatch`; `context`, the columns of
-    `CONTEXT`; `before<i>` and `after<i>`, places of neighbours in the sequence of operations; and `op_program`, each
-    operation's program.
+    """Arrays by the names that the network knows them by, float32 or int64: fields of `RaggedBatch`, and `context`, the columns
+    of `CONTEXT`.
     """
     arrays: dict[str, Any] = {}
-    column: Any
-    near = neighbours(programs.op_program) if "before0" in names else np.zeros((0, 0, 2), dtype=np.int64)
     for name in names:
-        if name.startswith(("before", "after")):
-            column = near[:, int(name[-1]), int(name.startswith("after"))]
-        elif name == "context":
-            column = programs.totals[:, _CONTEXT_COLUMNS]
-        elif name == "group_codes":
-            column = programs.group_codes[:, None]
-        else:
-            column = getattr(programs, name)
+        column: Any = programs.totals[:, _CONTEXT_COLUMNS] if name == "context" else getattr(programs, name)
+        column = column[:, None] if name == "group_codes" else column
         arrays[name] = np.ascontiguousarray(column, dtype=np.float32 if column.dtype.kind == "f" else np.int64)
     return arrays
-
-
-def neighbours(program: Codes) -> Codes:
-    """For each place the places `REACH` before and after in the same program, itself at an end; shape `(n,
-    len(REACH), 2)`.
-    """
-    n = len(program)
-    here = np.arange(n)
-    neighbours = np.empty((n, len(REACH), 2), dtype=np.int64)
-    for layer, reach in enumerate(REACH):
-        for side, step in enumerate((-reach, reach)):
-            there = np.clip(here + step, 0, max(n - 1, 0))
-            neighbours[:, layer, side] = np.where(program[there] == program, there, here) if n else here
-    return neighbours
 
 
 def _members(owner: Codes, rows: Codes, n_owners: int) -> tuple[Codes, Codes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from ....models.regressor import Progress, no_progress
 from ....models.training.interval_calibration import folds_of, held_out_error_sizes, held_out_parts
 from ....models.training.stacking import blend_weights
 from ....version import __version__
-from .analytic_base import BASE, AnalyticBase, fit_characteristic, fit_trees, tree_graph, tree_inputs
+from .analytic_base import BASE, AnalyticBase
+from .boosted_trees import GROUP_TREES, GroupRows, fit_characteristic, fit_group_trees, mean_of, tree_graph, tree_inputs
+from .group_network import GROUP_NETWORK, network_graph
 from .measured_programs import MeasuredPrograms, measured_programs, read_modules
 from .network_training import Schedule, TrainedNetwork, answers, train_network
-from .networks import NETWORKS
 from .program_domain import ProgramDomain
-from .program_model import SCALE, TREES, Characteristic, ProgramEngine, ProgramModel, blended, save_models
+from .program_model import SCALE, Characteristic, ProgramEngine, ProgramModel, blended, columns_of, save_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +40,21 @@ class TrainingConfig:
 
     Attributes:
         folds: Number of folds.
-        networks: Schedule of each network.
+        network: Schedule of the network.
         tree_rounds: Rounds of boosting.
         forests: Fits of the trees, each with other draws of rows and columns.
         seed: Of everything random.
     """
 
     folds: int = 5
-    networks: Mapping[str, Schedule] = field(
-        default_factory=lambda: {
-            "group network": Schedule(epochs=40),
-            "convolutional": Schedule(epochs=25),
-            "transformer": Schedule(epochs=20, batch=16, rate=2e-3),
-        }
-    )
-    tree_rounds: int = 400
-    forests: int = 3
+    network: Schedule = field(default_factory=Schedule)
+    tree_rounds: int = 800
+    forests: int = 2
     seed: int = 0
 
     def lasting(self, factor: float) -> TrainingConfig:
-        """The same with networks that learn for so many times as long."""
-        longer = {
-            name: replace(schedule, epochs=max(round(schedule.epochs * factor), 1))
-            for name, schedule in self.networks.items()
-        }
-        return replace(self, networks=longer)
+        """The same with a network that learns for so many times as long."""
+        return replace(self, network=replace(self.network, epochs=max(round(self.network.epochs * factor), 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +67,27 @@ class OutOfFold:
     """
 
     answers: Mapping[str, Floats]
-    fits: Mapping[str, tuple[TrainedNetwork, ...]]
+    fits: tuple[TrainedNetwork, ...]
 
 
 def out_of_fold(measured: MeasuredPrograms, config: TrainingConfig, progress: Progress = no_progress) -> OutOfFold:
     """Every member's answers for every program, by fits that did not see it nor another size of it."""
     fold = folds_of(measured.names, config.folds, config.seed)
-    result: dict[str, Floats] = {}
-    fits: dict[str, list[TrainedNetwork]] = {name: [] for name in config.networks}
-
-    def put(name: str, rows: Any, values: Floats) -> None:
-        result.setdefault(name, np.full(measured.log_latency.shape, np.nan))[rows] = values
-
+    result = {name: np.full(measured.log_latency.shape, np.nan) for name in (BASE, GROUP_TREES, GROUP_NETWORK)}
+    fits: list[TrainedNetwork] = []
     for number, held_out_part, others in held_out_parts(fold):
         seen, unseen = measured.take(others), measured.take(held_out_part)
         base = AnalyticBase.fit(seen.programs, seen.log_latency, seen.weight)
-        put(BASE, held_out_part, base.log_latency(unseen.programs))
+        result[BASE][held_out_part] = base.log_latency(unseen.programs)
+        progress(f"fold {number + 1}: {GROUP_TREES}", number, config.folds)
         boosters = _fit_trees(seen, base, config, number)
-        put(TREES, held_out_part, _tree_answers(boosters, unseen, base))
-        for name, schedule in config.networks.items():
-            progress(f"fold {number + 1}: {name}", number, config.folds)
-            fit = train_network(
-                NETWORKS[name], seen.programs, base, seen.log_latency, seen.weight, schedule, config.seed + number
-            )
-            fits[name].append(fit)
-            put(name, held_out_part, answers(fit, NETWORKS[name], unseen.programs))
-    return OutOfFold(result, {name: tuple(fit) for name, fit in fits.items()})
+        result[GROUP_TREES][held_out_part] = _tree_answers(boosters, unseen, base)
+        progress(f"fold {number + 1}: {GROUP_NETWORK}", number, config.folds)
+        fits.append(
+            train_network(seen.programs, base, seen.log_latency, seen.weight, config.network, config.seed + number)
+        )
+        result[GROUP_NETWORK][held_out_part] = answers(fits[-1], unseen.programs)
+    return OutOfFold(result, tuple(fits))
 
 
 def train_programs(
@@ -114,8 +101,10 @@ def train_programs(
     progress("trees on everything", config.folds, config.folds)
     base = AnalyticBase.fit(measured.programs, measured.log_latency, measured.weight)
     inputs = tree_inputs(measured.programs, base)
-    graphs = {TREES: tree_graph(_fit_trees(measured, base, config, config.folds), inputs.shape[1])}
-    graphs |= _network_graphs(held_out, weights)
+    n_inputs = GroupRows.of(measured.programs.take([0]), base, [0]).x.shape[1]
+    boosters = _fit_trees(measured, base, config, config.folds)
+    graphs = {f"{GROUP_TREES} {name}": tree_graph(items, n_inputs) for name, items in boosters.items() if items}
+    graphs[GROUP_NETWORK] = network_graph(held_out.fits)
     progress("intervals", config.folds, config.folds)
     scores, graphs[SCALE] = _calibrated(measured, inputs, answer, config.seed)
     return ProgramModel(
@@ -134,30 +123,29 @@ def train_programs(
     )
 
 
-def _network_graphs(held_out: OutOfFold, weights: Mapping[str, Floats]) -> dict[str, bytes]:
-    from .networks import network_graph
-
-    used = {name: fits for name, fits in held_out.fits.items() if fits and np.any(weights[name] > 0)}
-    return {name: network_graph(NETWORKS[name], fits) for name, fits in used.items()}
-
-
-def _fit_trees(measured: MeasuredPrograms, base: AnalyticBase, config: TrainingConfig, seed: int) -> list[Any]:
-    log_base = base.log_latency(measured.programs)
-    y = (measured.log_latency - log_base).ravel()
-    known = ~np.isnan(y)
-    x, weight = tree_inputs(measured.programs, base)[known], measured.weight.ravel()[known]
+def _fit_trees(
+    measured: MeasuredPrograms, base: AnalyticBase, config: TrainingConfig, seed: int
+) -> dict[str, list[Any]]:
+    """Boosters by compiler."""
     seeds = range(seed * config.forests, (seed + 1) * config.forests)
-    return [fit_trees(x, y[known], weight, seed, rounds=config.tree_rounds) for seed in seeds]
+    known = (measured.programs, base, measured.log_latency, measured.weight)
+    return {
+        compiler: fit_group_trees(*known, columns_of(compiler, measured.settings), seeds, config.tree_rounds)
+        for compiler in _compilers(measured)
+    }
 
 
-def _tree_answers(boosters: Sequence[Any], measured: MeasuredPrograms, base: AnalyticBase) -> Floats:
-    import xgboost
+def _tree_answers(boosters: Mapping[str, Sequence[Any]], measured: MeasuredPrograms, base: AnalyticBase) -> Floats:
+    result = np.full(measured.log_latency.shape, np.nan)
+    for compiler in _compilers(measured):
+        columns = columns_of(compiler, measured.settings)
+        rows = GroupRows.of(measured.programs, base, columns)
+        result[:, columns] = rows.log_latency(partial(mean_of, boosters[compiler]), len(columns))
+    return result
 
-    log_base = base.log_latency(measured.programs)
-    x = xgboost.DMatrix(tree_inputs(measured.programs, base))
-    mean = np.mean([booster.predict(x) for booster in boosters], axis=0)
-    answers: Floats = log_base + mean.reshape(log_base.shape)
-    return answers
+
+def _compilers(measured: MeasuredPrograms) -> list[str]:
+    return list(dict.fromkeys(name for name, _ in measured.settings))
 
 
 def _calibrated(measured: MeasuredPrograms, x: Any, answer: Floats, seed: int) -> tuple[dict[str, Scores], bytes]:

@@ -91,7 +91,7 @@ def test_the_command_trains_a_model_that_answers(store: Path, tmp_path: Path) ->
 def test_the_table_names_members_and_slices(store: Path, tmp_path: Path) -> None:
     done = run("--data", str(store), "--out", str(tmp_path / "model"), "--folds", "2", "--epochs", "0.02")
     assert done.exit_code == 0, done.output
-    for word in ("analytic", "trees", "group network", "blend", "source generated", "Kendall"):
+    for word in ("analytic", "group trees", "group network", "blend", "source generated", "Kendall"):
         assert word in done.output
 
 

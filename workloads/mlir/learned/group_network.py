@@ -1,16 +1,15 @@
-"""The networks, each written once: what they compute is the same in PyTorch, which trains them, and in ONNX, which
-serves fits of one network side by side, their answers averaged.
+"""The group network, written once: what it computes is the same in PyTorch, which trains it, and in ONNX, which serves fits
+of it side by side, their answers averaged.
 
-A network gives every part of a program (a group, an operation, or the program as a whole) logarithms of factors on
-that part's analytic time, one per setting (a compiler with so many threads). Times are positive and add up, whatever
-the order: a sum over a set (Zaheer et al., "Deep sets", NeurIPS 2017) is what latency is on a device that does one
-thing at a time, and it gives each part's share for nothing. The networks differ in what a part knows of the others.
+It gives every group of a program, and the program as a whole, logarithms of factors on its analytic time, one per setting (a
+compiler with so many threads). Times are positive and add up, whatever the order: a sum over a set (Zaheer et al., "Deep sets",
+NeurIPS 2017) is what latency is on a device that does one thing at a time, and it gives each group's share for nothing. A group
+knows what it reads from, and the program as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,23 +17,23 @@ import numpy as np
 from ....features.batch.cases import Floats
 from ....features.mlir.vectors.group_columns import GROUP_NUMBERS, TERMS
 from ....features.mlir.vectors.op_columns import CODE_SIZES, CODES, NUMBERS
-from .analytic_base import AnalyticBase
-from .ragged_batch import CONTEXT, N_KINDS, REACH
+from .analytic_base import MOST_LOG_FACTOR, AnalyticBase
+from .ragged_batch import CONTEXT, N_KINDS
 
 _CODE_WIDTHS = (8, 8, 4, 4, 4)
 _KIND_WIDTH = 4
 _OP_WIDTH, _GROUP_WIDTH, _CONTEXT_WIDTH = 32, 96, 12
-_HEADS = 4  # of attention; like the widths above part of every artifact
+"""Widths of layers; part of every artifact."""
+
+GROUP_NETWORK = "group network"
+"""What it is called among the members of a blend."""
 
 CLIP = 5.0
 """Standardised numbers stay within ± this: far outside the training range a network would extrapolate without limit."""
 
-MOST_LOG_FACTOR = 8.0
-"""A factor on an analytic time stays within e to the ± this."""
-
 
 class Backend(Protocol):
-    """The few operations that networks are made of, on tensors of one library; rows are parts, columns features."""
+    """The few operations that networks are made of, on tensors of one library; columns are features."""
 
     def linear(self, x: Any, name: str, n_in: int, n_out: int, *, zero: bool = False) -> Any:
         """A dense layer from `(n, n_in)` to `(n, n_out)` with the weights `name`; `zero` starts them at 0."""
@@ -63,30 +62,9 @@ class Backend(Protocol):
     def mean(self, x: Any, owner: Any, owners: Any) -> Any:
         """Mean of the rows of each owner; `owners` has a row per owner. Of none, 0."""
 
-    def attend(self, query: Any, key: Any, value: Any, owner: Any, heads: int) -> Any:
-        """Scaled dot-product attention among the rows `(n, width)` of one owner; heads share it (Vaswani et al., 2017)."""
-
 
 Inputs = Mapping[str, Any]
-"""Tensors by the names of `RaggedBatch`; further `before<i>` and `after<i>`, places of neighbours in a sequence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """One network: which inputs it reads, and what it computes of them.
-
-    Attributes:
-        name: Its name.
-        parts: Whose times it factors: `groups` or `ops`.
-        inputs: Names of what it reads.
-        compute: `compute(backend, inputs, n_settings)` gives log factors of shape `(n_parts, n_settings)` and, for the
-            program as a whole, `(n_programs, n_settings)`.
-    """
-
-    name: str
-    parts: str
-    inputs: tuple[str, ...]
-    compute: Callable[[Backend, Inputs, int], tuple[Any, Any]]
+"""Tensors by the names of `RaggedBatch`."""
 
 
 def _operations(b: Backend, x: Inputs) -> Any:
@@ -125,7 +103,8 @@ def _whole(b: Backend, context: Any, n_settings: int) -> Any:
     return b.linear(h, "whole out", _CONTEXT_WIDTH, n_settings, zero=True)
 
 
-def _group_network(b: Backend, x: Inputs, n_settings: int) -> tuple[Any, Any]:
+def log_factors(b: Backend, x: Inputs, n_settings: int) -> tuple[Any, Any]:
+    """Logarithms of factors of the groups, shape `(n_groups, n_settings)`, and of the calls, `(n, n_settings)`."""
     context = _context(b, x)
     h = _groups(b, x, context)
     h = _residual(b, h, [b.take(h, x["sources"])], "source", _GROUP_WIDTH)
@@ -133,55 +112,12 @@ def _group_network(b: Backend, x: Inputs, n_settings: int) -> tuple[Any, Any]:
     return b.linear(h, "out", _GROUP_WIDTH, n_settings, zero=True), _whole(b, context, n_settings)
 
 
-def _convolutional(b: Backend, x: Inputs, n_settings: int) -> tuple[Any, Any]:
-    context = _context(b, x)
-    h = b.take(_operations(b, x), x["op_row"])
-    for i in range(len(REACH)):
-        h = _residual(b, h, [b.take(h, x[f"before{i}"]), b.take(h, x[f"after{i}"])], f"conv{i}", _OP_WIDTH)
-    around = b.take(b.take(context, x["group_program"]), x["op_group"])
-    h = b.relu(b.linear(b.concat([h, around]), "mix", _OP_WIDTH + _CONTEXT_WIDTH, _OP_WIDTH))
-    return b.linear(h, "out", _OP_WIDTH, n_settings, zero=True), _whole(b, context, n_settings)
+INPUTS = ("context", "groups", "group_codes", "group_program", "ops", "op_codes", "op_row", "op_group", "sources")
+"""Names of what the network reads."""
 
-
-def _transformer(b: Backend, x: Inputs, n_settings: int) -> tuple[Any, Any]:
-    context = _context(b, x)
-    h = b.relu(b.linear(_groups(b, x, context), "narrow", _GROUP_WIDTH, _OP_WIDTH))
-    for i in range(2):
-        query, key, value = (b.linear(h, f"{role}{i}", _OP_WIDTH, _OP_WIDTH) for role in ("query", "key", "value"))
-        heard = b.attend(query, key, value, x["group_program"], _HEADS)
-        h = b.add(h, b.linear(heard, f"heard{i}", _OP_WIDTH, _OP_WIDTH, zero=True))
-        h = _residual(b, h, [], f"feed{i}", _OP_WIDTH)
-    return b.linear(h, "out", _OP_WIDTH, n_settings, zero=True), _whole(b, context, n_settings)
-
-
-_GROUP_INPUTS = ("context", "groups", "group_codes", "group_program", "ops", "op_codes", "op_row", "op_group")
-_SIDES = tuple(f"{side}{i}" for i in range(len(REACH)) for side in ("before", "after"))
-
-NETWORKS: Mapping[str, Network] = {
-    network.name: network
-    for network in (
-        Network("group network", "groups", (*_GROUP_INPUTS, "sources"), _group_network),
-        Network(
-            "convolutional",
-            "ops",
-            ("context", "group_program", "ops", "op_codes", "op_row", "op_group", *_SIDES),
-            _convolutional,
-        ),
-        Network("transformer", "groups", _GROUP_INPUTS, _transformer),
-    )
-}
-"""group network: a group knows what it reads from; convolutional: an operation knows its neighbours in the text;
-transformer: a group knows all others of its program."""
-
-
-def serving_names(network: Network) -> tuple[str, ...]:
-    """Names of the arrays a network's graph reads: its own inputs, and what the analytic times are made from.
-
-    `classes` is each group's class (`analytic_base.classes_of`), `passed` of shape `(n, 1)` the seconds of copying what
-    passes through, `per_op` of shape `(n_groups, 1)` one over a group's operations.
-    """
-    by_parts = {"groups": ("group_program",), "ops": ("op_group", "op_program", "per_op")}[network.parts]
-    return tuple(dict.fromkeys((*network.inputs, "terms", "classes", "passed", *by_parts)))
+SERVING_NAMES = (*INPUTS, "terms", "classes", "passed")
+"""Names of the arrays its graph reads: its inputs, and what the analytic times are made from. `classes` is each group's class
+(`analytic_base.classes_of`), `passed` of shape `(n, 1)` the seconds of copying what passes through."""
 
 
 _SMALL = 64
@@ -192,7 +128,7 @@ _OPSET, _IR_VERSION = 20, 9
 _WIDTHS: Mapping[str, tuple[str, int]] = {
     "context": ("FLOAT", len(CONTEXT)), "groups": ("FLOAT", len(GROUP_NUMBERS)), "ops": ("FLOAT", len(NUMBERS)),
     "op_codes": ("INT64", len(CODES)), "group_codes": ("INT64", 1), "terms": ("FLOAT", len(TERMS)),
-    "per_op": ("FLOAT", 1), "passed": ("FLOAT", 1),
+    "passed": ("FLOAT", 1),
 }  # fmt: skip
 """Inputs with columns; all others are places, int64 of shape `(n,)`."""
 
@@ -300,27 +236,8 @@ class OnnxBackend:
         counts = self.op("Max", [self.total(ones, owner, owners), self.constant("1", 1.0)])
         return self.op("Div", [self.total(x, owner, owners), counts])
 
-    def attend(self, query: str, key: str, value: str, owner: str, heads: int) -> str:
-        """See `networks.Backend.attend`."""
-        n = self._weights["query0.weight"].shape[0]
-        # Every size is said: what is left to be worked out cannot be for a program without parts.
-        shape = self.constant("heads", [0, heads, n // heads], np.int64)
-        split = [
-            self.op("Transpose", [self.op("Reshape", [tensor, shape])], perm=[1, 0, 2]) for tensor in (query, value)
-        ]
-        turned = self.op("Transpose", [self.op("Reshape", [key, shape])], perm=[1, 2, 0])
-        logits = self.op(
-            "Mul", [self.op("MatMul", [split[0], turned]), self.constant("per width", (n // heads) ** -0.5)]
-        )
-        down = self.op("Unsqueeze", [owner, self.constant("last", [1], np.int64)])
-        across = self.op("Unsqueeze", [owner, self.constant("first", [0], np.int64)])
-        masked = self.op("Where", [self.op("Equal", [down, across]), logits, self.constant("never", -1e9)])
-        heard = self.op("MatMul", [self.op("Softmax", [masked], axis=-1), split[1]])
-        back = self.op("Transpose", [heard], perm=[1, 0, 2])
-        return self.op("Reshape", [back, self.constant("flat", [0, n], np.int64)])
-
-    def parts_seconds(self, network: Network, base: AnalyticBase, factors: str) -> str:
-        """Microseconds of each part: its group's analytic time, shared evenly by operations, times the factors."""
+    def group_seconds(self, base: AnalyticBase, factors: str) -> str:
+        """Microseconds of each group: its analytic time, times the factors."""
         n_settings, n_classes, n_terms = base.weights.shape
         table = base.weights.transpose(1, 0, 2).reshape(n_classes, n_settings * n_terms) * 1e6
         name = self._stored(f"{self._prefix}/paper", table)
@@ -330,8 +247,6 @@ class OnnxBackend:
         seconds = self.op(
             "ReduceSum", [self.op("Mul", [weights, terms]), self.constant("third", [2], np.int64)], keepdims=0
         )
-        if network.parts == "ops":
-            seconds = self.op("Gather", [self.op("Mul", [seconds, "per_op"]), "op_group"], axis=0)
         return self.op("Mul", [seconds, self.op("Exp", [self._clipped(factors, MOST_LOG_FACTOR)])])
 
     def whole_seconds(self, base: AnalyticBase, factors: str) -> str:
@@ -345,45 +260,43 @@ class OnnxBackend:
         return self.op("Mul", [calls, self.op("Exp", [self._clipped(factors, MOST_LOG_FACTOR)])])
 
 
-def network_graph(network: Network, fits: Sequence[Any]) -> bytes:
-    """The graph of several fits of a network.
+def network_graph(fits: Sequence[Any]) -> bytes:
+    """The graph of several fits of the network.
 
-    It maps the arrays of `serving_inputs` to `log_latency` of shape `(n, n_settings)`, the mean of the fits' logarithms of
-    seconds, and `seconds` of shape `(n_parts, n_settings)`, their mean of each part's.
+    It maps the arrays of `SERVING_NAMES` to `log_latency` of shape `(n, n_settings)`, the mean of the fits' logarithms of
+    seconds, and `seconds` of shape `(n_groups, n_settings)`, their mean of each group's.
 
     Args:
-        network: which.
         fits: `network_training.TrainedNetwork`, one or more.
     """
     from onnx import TensorProto, checker, helper
 
-    inputs = {name: name for name in network.inputs}
+    inputs = {name: name for name in INPUTS}
     nodes: list[Any] = []
     constants: list[Any] = []
     logs, seconds = [], []
     n_settings = len(fits[0].base.call_s)
-    owner = "group_program" if network.parts == "groups" else "op_program"
     for i, fit in enumerate(fits):
         b = OnnxBackend(f"fit{i}", fit.weights, fit.scales)
-        parts, whole = network.compute(b, inputs, n_settings)
-        part_s = b.parts_seconds(network, fit.base, parts)
-        in_all = b.op("Add", [b.total(part_s, owner, "context"), b.whole_seconds(fit.base, whole)])
+        groups, whole = log_factors(b, inputs, n_settings)
+        group_s = b.group_seconds(fit.base, groups)
+        in_all = b.op("Add", [b.total(group_s, "group_program", "context"), b.whole_seconds(fit.base, whole)])
         logs.append(b.op("Log", [in_all]))
-        seconds.append(part_s)
+        seconds.append(group_s)
         nodes += b.nodes
         constants += b.constants
     b = OnnxBackend("mean", {}, {})
     mean = b.op("Sub", [b.op("Mean", logs), b.constant("micro", float(np.log(1e6)))])
-    parts = b.op("Mul", [b.op("Mean", seconds), b.constant("second", 1e-6)])
+    groups = b.op("Mul", [b.op("Mean", seconds), b.constant("second", 1e-6)])
     nodes += [
         *b.nodes,
         helper.make_node("Identity", [mean], ["log_latency"]),
-        helper.make_node("Identity", [parts], ["seconds"]),
+        helper.make_node("Identity", [groups], ["seconds"]),
     ]
     graph = helper.make_graph(
-        nodes, "kernelcast", [_declared(name) for name in serving_names(network)],
+        nodes, "kernelcast", [_declared(name) for name in SERVING_NAMES],
         [helper.make_tensor_value_info("log_latency", TensorProto.FLOAT, ["n", n_settings]),
-         helper.make_tensor_value_info("seconds", TensorProto.FLOAT, ["parts", n_settings])],
+         helper.make_tensor_value_info("seconds", TensorProto.FLOAT, ["groups", n_settings])],
         initializer=[*constants, *b.constants],
     )  # fmt: skip
     opsets = [helper.make_opsetid("", _OPSET)]
