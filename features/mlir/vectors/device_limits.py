@@ -33,10 +33,20 @@ _DISPATCH_S = {"gpu": 3.0e-6, "cpu": 2.0e-6}
 2.0 µs for a call of torch on the CPU measured here (`launch_torch_s` in features/devices)."""
 
 
+_PER_CORE_B_PER_S = np.array([2.6e11, 1.05e11, 8.0e10, 1.9e10])
+"""What one core reads and writes from each of `LEVELS`: medians of the four CPUs measured on one thread (features/devices:
+Zen 3, 4 and 5, Emerald Rapids), from 176 to 325, 83 to 257, 30 to 126 and 11 to 37 GB/s. Datasheets tell what all cores get at
+most: 461 GB/s of memory, of which one core of an EPYC 9654 gets a twentieth."""
+
+
+_MOST_L1_B_PER_CLOCK = 192.0
+"""Two loads and a store of 512 bits a clock, the most that a core of the catalogue does (AMD publication 58455, Zen 5)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """A device with a number of threads. Rates are measured ones where the device was characterised, else those of its
-    datasheet.
+    """A device with a number of threads. Rates are measured ones where the device was characterised, else those that cores
+    usually have, and no more than its datasheet's.
 
     Attributes:
         device: The device.
@@ -141,25 +151,25 @@ def _cpu(key: _ByIdentity, threads: int) -> Hardware:
     l1_b = (device.fact("l1_per_unit_b") or 32768.0) * busy
     l3_b = device.fact("l3_b") or l2_b
     dram = device.required("memory_bandwidth_b_per_s")
-    l2 = (device.fact("l2_bandwidth_b_per_s") or dram * units) * share
-    l1 = (device.fact("l1_bandwidth_per_unit_b_per_s") or l2 / busy) * busy
-    l3 = (device.fact("l3_bandwidth_b_per_s") or l2) * share
-    sheet = np.array([l1, l2, l3, dram])
-    known = [_measured(device, name, busy) for name in LEVELS]
-    rates = np.array([here or paper for here, paper in zip(known, sheet, strict=True)])
+    l1 = device.fact("l1_bandwidth_per_unit_b_per_s") or _MOST_L1_B_PER_CLOCK * device.required("boost_clock_hz")
+    l2, l3 = (device.fact(f"{name}_bandwidth_b_per_s") for name in ("l2", "l3"))
+    # A level of which nothing is known gives no more than the one before it.
+    sheet = np.array([l1 * busy, l1 * busy if l2 is None else l2 * share, 0.0, dram])
+    sheet[2] = sheet[1] if l3 is None else l3 * share
+    usual = np.minimum(sheet, _PER_CORE_B_PER_S * busy)
+    rates = np.array([_rate(device, name, busy, rate) for name, rate in zip(LEVELS, usual.tolist(), strict=True)])
     sizes = np.maximum.accumulate(np.array([l1_b, l2_b, l3_b, np.inf]))
     return Hardware(device, threads, sizes, rates, sheet, LAUNCH_FLOOR_S["cpu"], _DISPATCH_S["cpu"])
 
 
-def _measured(device: Device, level: str, busy: float) -> float | None:
-    """The rate characterising found: of one thread times threads in caches, between one's and all's in memory."""
+def _rate(device: Device, level: str, busy: float, usual: float) -> float:
+    """What `busy` threads get: of what one was measured to get, else `usual`, so much as all together were measured to get."""
     entry = device.measured.get(f"bandwidth_{level}_b_per_s_1t")
     every = device.measured.get(f"bandwidth_{level}_b_per_s")
-    if entry is None:
-        return None if every is None else every.value
-    if busy <= 1.0:
-        return entry.value
-    return entry.value * busy if every is None else min(entry.value * busy, every.value)
+    rate = usual if entry is None else entry.value * busy
+    if every is None or (entry is not None and busy <= 1.0):
+        return rate
+    return min(rate, every.value)
 
 
 @lru_cache(maxsize=256)

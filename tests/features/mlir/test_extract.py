@@ -137,3 +137,21 @@ def test_half_the_cores_have_half_the_peak() -> None:
     assert two.peak_flops_per_s("fp32", "contraction") == pytest.approx(
         2 * item.peak_flops_per_s("fp32", "contraction")
     )
+
+
+CPUS = [name for name in catalogue().names() if catalogue().get(name).kind == "cpu"]
+
+
+@pytest.mark.parametrize("name", CPUS)
+@pytest.mark.parametrize("threads", [1, 2, None])
+def test_a_level_further_out_gives_no_more_and_one_core_no_more_than_cores_do(name: str, threads: int | None) -> None:
+    item = hardware(catalogue().get(name), threads)
+    sheet, rates = item.datasheet_rates_b_per_s, item.rates_b_per_s
+    assert (np.diff(sheet[:3]) <= 0).all()
+    assert (rates[:3] <= sheet[:3] * (1 + 1e-9)).all()
+    assert rates[-1] <= sheet[-1] * (1 + 1e-9)
+    one = hardware(catalogue().get(name), 1).rates_b_per_s
+    # 11 to 37 GB/s of memory were measured for one core, 30 to 126 of the last cache.
+    assert 5e9 < one[-1] < 6e10
+    assert 2e10 < one[2] < 2e11
+    assert (one <= rates * (1 + 1e-9)).all()
