@@ -81,7 +81,8 @@ def _parallel(
     space: Sequence[float],
     body: Body,
 ) -> Cost:
-    if len(site.body) == 2 and is_its_operand(site.body[0], body.name) and len({map_.results for map_ in maps}) == 1:
+    is_one_map = len({map_.results for map_ in maps}) == 1
+    if site.results and is_one_map and len(site.body) == 2 and is_its_operand(site.body[0], body.name):
         return costs.view(site)
     points = prod(space, start=1.0)
     out_b, flops, special = costs.nbytes(outs), points * body.flops, points * body.transcendentals
@@ -148,7 +149,7 @@ def _reduce(site: Site) -> Cost:
 
 def _map(site: Site) -> Cost:
     body = site.computed
-    if is_its_operand(site.op, body.name):
+    if site.results and is_its_operand(site.op, body.name):
         return costs.view(site)
     return _on_elements(site, body.name, body.flops, body.transcendentals)._replace(
         detail={"operator": body.name, "operators": body.operators, "unread": 1}

@@ -126,6 +126,7 @@ _REWRITES: Mapping[str, _Rewrites] = {
         (re.compile(r"^(EQ|NE|GE|GT|LE|LT)\b"), r"comparison_direction = #stablehlo<comparison_direction \1>"),
     ),
     "stablehlo.custom_call": ((re.compile(r"^@([\w$.\-]+)"), r'call_target_name = "\1"'),),
+    "linalg.softmax": ((re.compile(r"^dimension\((\d+)\)"), r"dimension = \1 : i64"),),
     "func.call": ((re.compile(r"^(@[\w$.\-]+)"), r"callee = \1"),),
     "affine.for": (
         (re.compile(r"= (-?\d+) to"), r"lowerBoundMap = affine_map<() -> (\1)>, to"),
@@ -143,12 +144,17 @@ def generic_attributes(name: str, text: str) -> str:
     return text.strip(" ,").replace("array<i64: >", "array<i64>")
 
 
-_APPLIED = re.compile(r"^applies ([\w.]+)")
+_APPLIED = {
+    **dict.fromkeys(("stablehlo.reduce", "stablehlo.reduce_window"), re.compile(r"^applies ([\w.]+)")),
+    **dict.fromkeys(("linalg.map", "linalg.reduce"), re.compile(r"^((?:arith|math)\.\w+)")),
+}
 
 
 def applied(name: str, attributes: str) -> str:
-    """The one operation of the region that `stablehlo.reduce(…) applies OP` stands for; empty where nothing is applied."""
-    result = _APPLIED.match(attributes) if name in ("stablehlo.reduce", "stablehlo.reduce_window") else None
+    """The one operation of the region that `stablehlo.reduce(…) applies OP`, `linalg.map { OP }` and `linalg.reduce { OP }`
+    stand for; empty where nothing is applied.
+    """
+    result = _APPLIED[name].match(attributes) if name in _APPLIED else None
     return result[1] if result else ""
 
 

@@ -92,16 +92,18 @@ class _Reading:
         kinds = result_types(statement.name, len(results), arrow, written)
         outputs = tuple([self.scopes.define(result, kind) for result, kind in zip(results, kinds, strict=True)])
         if (operator := applied(statement.name, attributes)) and operands:
-            regions.append(self._applying(operator, operands[-1], token.line))
+            # A reduction combines two values; a map has one of each input, and its destination comes last.
+            count = len(operands) - 1 if statement.name == "linalg.map" else 2
+            regions.append(self._applying(operator, operands[-1], count, token.line))
         return Op(statement.name, operands, outputs, attributes, tuple(regions), token.line)
 
-    def _applying(self, operator: str, initial: int, line: int) -> Region:
-        """The region of a reduction that one operation is the whole of; its values have the type of the initial one."""
+    def _applying(self, operator: str, like: int, count: int, line: int) -> Region:
+        """The region that one operation of `count` values is the whole of; all have the type of the value `like`."""
         types = self.scopes.types
-        left, right, out = len(types), len(types) + 1, len(types) + 2
-        types += [types[initial]] * 3
-        ops = [Op(operator, (left, right), (out,), line=line), Op("stablehlo.return", (out,), (), line=line)]
-        return Region([Block((left, right), ops)])
+        *inputs, out = range(len(types), len(types) + count + 1)
+        types += [types[like]] * (count + 1)
+        ops = [Op(operator, tuple(inputs), (out,), line=line), Op("stablehlo.return", (out,), (), line=line)]
+        return Region([Block(tuple(inputs), ops)])
 
     def _results(self) -> list[str]:
         """The names it defines, `%a, %b:2 =`; a name with a number stands for so many values."""

@@ -35,8 +35,8 @@ _DISPATCH_S = {"gpu": 3.0e-6, "cpu": 2.0e-6}
 
 _PER_CORE_B_PER_S = np.array([2.6e11, 1.05e11, 8.0e10, 1.9e10])
 """What one core reads and writes from each of `LEVELS`: medians of the four CPUs measured on one thread (features/devices:
-Zen 3, 4 and 5, Emerald Rapids), from 176 to 325, 83 to 257, 30 to 126 and 11 to 37 GB/s. Datasheets tell what all cores get at
-most: 461 GB/s of memory, of which one core of an EPYC 9654 gets a twentieth."""
+Zen 3, 4 and 5, Emerald Rapids), from 176 to 325, 83 to 257, 30 to 126 and 11 to 37 GB/s. Datasheets tell what all cores get of
+memory together, 461 GB/s on an EPYC 9654."""
 
 
 _MOST_L1_B_PER_CLOCK = 192.0
@@ -152,10 +152,12 @@ def _cpu(key: _ByIdentity, threads: int) -> Hardware:
     l3_b = device.fact("l3_b") or l2_b
     dram = device.required("memory_bandwidth_b_per_s")
     l1 = device.fact("l1_bandwidth_per_unit_b_per_s") or _MOST_L1_B_PER_CLOCK * device.required("boost_clock_hz")
-    l2, l3 = (device.fact(f"{name}_bandwidth_b_per_s") for name in ("l2", "l3"))
-    # A level of which nothing is known gives no more than the one before it.
-    sheet = np.array([l1 * busy, l1 * busy if l2 is None else l2 * share, 0.0, dram])
-    sheet[2] = sheet[1] if l3 is None else l3 * share
+    levels = [l1 * busy]
+    for name in ("l2", "l3"):
+        fact = device.fact(f"{name}_bandwidth_b_per_s")
+        # A level of which nothing is known gives no more than the one before it.
+        levels.append(levels[-1] if fact is None else fact * share)
+    sheet = np.array([*levels, dram])
     usual = np.minimum(sheet, _PER_CORE_B_PER_S * busy)
     rates = np.array([_rate(device, name, busy, rate) for name, rate in zip(LEVELS, usual.tolist(), strict=True)])
     sizes = np.maximum.accumulate(np.array([l1_b, l2_b, l3_b, np.inf]))
@@ -163,7 +165,7 @@ def _cpu(key: _ByIdentity, threads: int) -> Hardware:
 
 
 def _rate(device: Device, level: str, busy: float, usual: float) -> float:
-    """What `busy` threads get: of what one was measured to get, else `usual`, so much as all together were measured to get."""
+    """What `busy` threads get of a level: as many times what one was measured to get, else `usual`; at most what all were."""
     entry = device.measured.get(f"bandwidth_{level}_b_per_s_1t")
     every = device.measured.get(f"bandwidth_{level}_b_per_s")
     rate = usual if entry is None else entry.value * busy

@@ -109,6 +109,7 @@ def test_bounds_in_the_text_have_their_generic_names() -> None:
          "comparison_direction = #stablehlo<comparison_direction LT>"),
         ("%r = arith.constant dense<1.0> : tensor<4xf32>", "value = dense<1.0> : tensor<4xf32>"),
         ("%r = \"x.y\"(%a) <{p = \"a } b\"}> {q = [1, 2]} : (f32) -> f32", 'p = "a } b", q = [1, 2]'),
+        ("%r = linalg.softmax dimension(0) ins(%a : f32) outs(%b : f32) -> f32", "dimension = 0 : i64 ins outs"),
         ("%r = func.call @f(%a) : (f32) -> f32", "callee = @f"),
         ("#m = affine_map<(d0) -> (d0)>\n%r = a.b %a {maps = [#m, #other]} : f32", "maps = [affine_map<(d0) -> (d0)>, #other]"),
     ],
@@ -125,6 +126,21 @@ def test_a_reduction_that_applies_one_operation_gets_its_region() -> None:
     reduction = module.functions[0].body.blocks[0].ops[0]  # type: ignore[union-attr]
     assert [op.name for op in reduction.regions[0].blocks[0].ops] == ["stablehlo.maximum", "stablehlo.return"]
     assert reduction.attributes.endswith("dimensions = array<i64: 1>")
+
+
+@pytest.mark.parametrize(
+    ("line", "operator", "n_inputs"),
+    [
+        ("%r = linalg.map { math.exp } ins(%a : T) outs(%b : T)", "math.exp", 1),
+        ("%r = linalg.map { arith.addf } ins(%a, %a : T, T) outs(%b : T)", "arith.addf", 2),
+        ("%r = linalg.reduce { arith.maximumf } ins(%a : T) outs(%b : T) dimensions = [1]", "arith.maximumf", 2),
+    ],
+)
+def test_the_one_operation_in_braces_is_a_region(line: str, operator: str, n_inputs: int) -> None:
+    (block,) = next(op for op in ops_of(tolerant(line)) if op.dialect == "linalg").regions[0].blocks
+    assert (block.ops[0].name, block.ops[0].operands) == (operator, block.arguments)
+    assert len(block.arguments) == n_inputs
+    assert block.ops[1].operands == block.ops[0].results
 
 
 def test_what_nobody_can_read_is_kept_and_the_rest_is_read() -> None:

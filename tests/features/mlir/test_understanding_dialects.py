@@ -380,3 +380,19 @@ GENERIC = (
 def test_what_hands_on_its_operand_is_no_kernel(line: str, n_kernels: int) -> None:
     text = f"func.func @f(%x: T) -> T {{\n{line}\n return %r : T\n}}".replace("T", "tensor<1x4096xf32>")
     assert len(understand(read(text)).groups) == n_kernels
+
+
+def test_a_buffer_that_another_is_written_to_is_a_kernel() -> None:
+    text = """func.func @f(%x: M, %y: M) {
+  linalg.map { arith.maximumf } ins(%x, %x : M, M) outs(%y : M)
+  return
+}""".replace("M", "memref<4x4096xf32>")
+    assert len(understand(read(text)).groups) == 1
+
+
+@pytest.mark.parametrize(
+    "line", ['tosa.reverse"(%x) {axis = 5 : i32}', 'stablehlo.reverse"(%x) {dimensions = array<i64: 7>}']
+)
+def test_an_axis_that_is_not_there_is_told(line: str) -> None:
+    text = f'func.func @f(%x: T) -> T {{\n%r = "{line} : (T) -> T\n return %r : T\n}}'.replace("T", "tensor<1x4xf32>")
+    assert any("not understood" in note for note in understand(read(text)).notes)

@@ -8,11 +8,12 @@ programs say further targets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ....features.batch.cases import Floats
 from ....models.regressor import Matrix
@@ -21,6 +22,9 @@ from .ragged_batch import Codes, RaggedBatch
 
 GROUP_TREES = "group trees"
 """What they are called among the members of a blend; a graph is of one compiler, whose name follows."""
+
+_LEAF_DIGITS = 5
+"""Decimals of a stored leaf: a seventh less to store; 1,600 of them together are exact to 1e-4 of a logarithm."""
 
 _LOSS_WIDTH = 0.15
 """Log error up to which errors count by their square."""
@@ -55,13 +59,19 @@ class GroupRows:
         calls = [programs.group_program + place * len(programs) for place in range(len(settings))]
         return cls(np.concatenate(x), group_s.ravel(), np.concatenate(calls), call_s.ravel())
 
+    def of_calls(self, chosen: npt.NDArray[np.bool_]) -> GroupRows:
+        """Those of some calls; `chosen` has shape `(n_calls,)`."""
+        here = chosen[self.call]
+        number = np.cumsum(chosen) - 1
+        return GroupRows(self.x[here], self.group_s[here], number[self.call[here]], self.call_s[chosen])
+
     def seconds(self, log_factors: Any) -> tuple[Floats, Floats]:
         """Seconds of the groups, shape `(n_rows,)`, and of the calls, shape `(n_calls,)`."""
         factors = np.exp(np.clip(np.asarray(log_factors, dtype=np.float64), -MOST_LOG_FACTOR, MOST_LOG_FACTOR))
         group_s = self.group_s * factors
         return group_s, np.bincount(self.call, group_s, minlength=len(self.call_s)) + self.call_s
 
-    def log_latency(self, predict: Any, n_settings: int) -> Floats:
+    def log_latency(self, predict: Callable[[Matrix], Floats], n_settings: int) -> Floats:
         """Logarithms of seconds, shape `(n_programs, n_settings)`; `predict` gives factors of rows, equal ones once."""
         if not len(self.x):
             return np.log(self.call_s).reshape(n_settings, -1).T
@@ -115,9 +125,10 @@ def fit_group_trees(
     """
     import xgboost
 
-    rows = _known_rows(programs, base, log_latency, settings)
-    known = ~np.isnan(log_latency[:, list(settings)]).T
-    y, counts = (column[:, list(settings)].T[known] for column in (log_latency, weight))
+    chosen = list(settings)
+    known = ~np.isnan(log_latency[:, chosen]).T
+    y, counts = (column[:, chosen].T[known] for column in (log_latency, weight))
+    rows = GroupRows.of(programs, base, chosen).of_calls(known.ravel())
     if not len(rows.x):
         return []
 
@@ -129,32 +140,13 @@ def fit_group_trees(
         return curvature * errors[rows.call], np.maximum(curvature, 1e-6)
 
     # Many columns say the same, so each tree sees a quarter of them.
-    settings_of_trees = {
+    recipe = {
         "tree_method": "hist", "grow_policy": "lossguide", "max_leaves": 32, "max_depth": 0, "max_bin": 128, "eta": 0.15,
         "subsample": 0.7, "colsample_bytree": 0.25, "min_child_weight": 2.0, "lambda": 10.0, "base_score": 0.0, "nthread": 1,
         "verbosity": 0, "disable_default_eval_metric": 1,
     }  # fmt: skip
     table = xgboost.DMatrix(rows.x)
-    return [
-        xgboost.train(settings_of_trees | {"seed": seed}, table, num_boost_round=rounds, obj=objective)
-        for seed in seeds
-    ]
-
-
-def _known_rows(programs: RaggedBatch, base: AnalyticBase, log_latency: Floats, settings: Sequence[int]) -> GroupRows:
-    """The groups of what was measured."""
-    parts = []
-    for place, setting in enumerate(settings):
-        rows = GroupRows.of(programs.take(np.flatnonzero(~np.isnan(log_latency[:, setting]))), base, [setting])
-        rows.x[:, -1] = place
-        parts.append(rows)
-    first = np.cumsum([0, *(len(part.call_s) for part in parts)])
-    return GroupRows(
-        np.concatenate([part.x for part in parts]),
-        np.concatenate([part.group_s for part in parts]),
-        np.concatenate([part.call + start for part, start in zip(parts, first[:-1], strict=True)]),
-        np.concatenate([part.call_s for part in parts]),
-    )
+    return [xgboost.train(recipe | {"seed": seed}, table, num_boost_round=rounds, obj=objective) for seed in seeds]
 
 
 def mean_of(boosters: Sequence[Any], x: Matrix) -> Floats:
@@ -221,7 +213,11 @@ def tree_graph(boosters: Sequence[Any], n_features: int) -> bytes:
     from ....models.regressors.xgboost import base_score, trees_of
 
     share = 1.0 / len(boosters)
-    trees = [replace(tree, leaf=tree.leaf * np.float32(share)) for booster in boosters for tree in trees_of(booster)]
+    trees = [
+        replace(tree, leaf=np.round(tree.leaf * np.float32(share), _LEAF_DIGITS))
+        for booster in boosters
+        for tree in trees_of(booster)
+    ]
     base = share * sum(base_score(booster) for booster in boosters)
     return tree_ensemble(trees, base=[base], n_features=n_features)
 

@@ -82,7 +82,7 @@ class ProgramModel:
     @property
     def compilers(self) -> tuple[str, ...]:
         """Compilers that were measured."""
-        return tuple(dict.fromkeys(compiler for compiler, _ in self.settings))
+        return compilers_of(self.settings)
 
 
 def save_models(models: Mapping[str, ProgramModel], facts: Mapping[str, Any], directory: Path) -> None:
@@ -195,13 +195,11 @@ class ProgramEngine:
 
     @cached_property
     def _sessions(self) -> dict[str, Any]:
-        model = self.model
-        trees = [
-            name for name in model.graphs if name.startswith(GROUP_TREES) and GROUP_TREES in names_in_use(model.weights)
-        ]
-        # The network says how a program's time is spread over its groups, whether or not the blend uses it.
-        wanted = [name for name in (GROUP_NETWORK, *trees, SCALE) if name in model.graphs]
-        return dict(zip(wanted, onnx_sessions([model.graphs[name] for name in wanted]), strict=True))
+        graphs = dict(self.model.graphs)
+        # The network stays where the blend does not use it: it says how a program's time is spread over its groups.
+        if GROUP_TREES not in names_in_use(self.model.weights):
+            graphs = {name: graph for name, graph in graphs.items() if not name.startswith(GROUP_TREES)}
+        return dict(zip(graphs, onnx_sessions(list(graphs.values())), strict=True))
 
     @cached_property
     def _characteristics(self) -> dict[str, Any]:
@@ -226,8 +224,9 @@ class ProgramEngine:
         scale = float(self._sizes(rows[column : column + 1])[0])
         scores = (self.model.elsewhere if elsewhere else self.model.scores)[setting[0]]
         interval = _interval(value, scores, scale, coverage, widening(excess))
-        parts = (self.model.base.of(batch).groups if seconds is None else seconds)[:, column]
-        group_s, call_s = _split(value, parts, float(self.model.base.of(batch).whole[0, column]))
+        times = self.model.base.of(batch)
+        parts = (times.groups if seconds is None else seconds)[:, column]
+        group_s, call_s = _split(value, parts, float(times.whole[0, column]))
         # What code comes out, and how long compiling it takes, are the measured device's own.
         further = {} if elsewhere else self._further(rows[column : column + 1], setting[0], coverage, widening(excess))
         return ProgramAnswer(interval, group_s, call_s, excess, why, further)
@@ -296,6 +295,11 @@ def blended(answers: Mapping[str, Floats], weights: Mapping[str, Floats], is_emp
     """
     mean = sum((answers[name] * weights[name] for name in weights if np.any(weights[name] > 0)), np.zeros(1))
     return np.where(is_empty[:, None], answers[BASE], mean)
+
+
+def compilers_of(settings: Sequence[tuple[str, int]]) -> tuple[str, ...]:
+    """The compilers of settings, each once."""
+    return tuple(dict.fromkeys(name for name, _ in settings))
 
 
 def columns_of(compiler: str, settings: Sequence[tuple[str, int]]) -> list[int]:

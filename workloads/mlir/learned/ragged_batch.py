@@ -69,11 +69,6 @@ class RaggedBatch:
         return len(self.totals)
 
     @property
-    def op_program(self) -> Codes:
-        """Each operation's program, shape `(n_ops,)`."""
-        return self.group_program[self.op_group]
-
-    @property
     def is_empty(self) -> npt.NDArray[np.bool_]:
         """Which programs have no group, shape `(n,)`."""
         is_empty: npt.NDArray[np.bool_] = np.bincount(self.group_program, minlength=len(self)) == 0

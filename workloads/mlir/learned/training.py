@@ -28,7 +28,16 @@ from .group_network import GROUP_NETWORK, network_graph
 from .measured_programs import MeasuredPrograms, measured_programs, read_modules
 from .network_training import Schedule, TrainedNetwork, answers, train_network
 from .program_domain import ProgramDomain
-from .program_model import SCALE, Characteristic, ProgramEngine, ProgramModel, blended, columns_of, save_models
+from .program_model import (
+    SCALE,
+    Characteristic,
+    ProgramEngine,
+    ProgramModel,
+    blended,
+    columns_of,
+    compilers_of,
+    save_models,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,21 +140,17 @@ def _fit_trees(
     known = (measured.programs, base, measured.log_latency, measured.weight)
     return {
         compiler: fit_group_trees(*known, columns_of(compiler, measured.settings), seeds, config.tree_rounds)
-        for compiler in _compilers(measured)
+        for compiler in compilers_of(measured.settings)
     }
 
 
 def _tree_answers(boosters: Mapping[str, Sequence[Any]], measured: MeasuredPrograms, base: AnalyticBase) -> Floats:
     result = np.full(measured.log_latency.shape, np.nan)
-    for compiler in _compilers(measured):
+    for compiler in compilers_of(measured.settings):
         columns = columns_of(compiler, measured.settings)
         rows = GroupRows.of(measured.programs, base, columns)
         result[:, columns] = rows.log_latency(partial(mean_of, boosters[compiler]), len(columns))
     return result
-
-
-def _compilers(measured: MeasuredPrograms) -> list[str]:
-    return list(dict.fromkeys(name for name, _ in measured.settings))
 
 
 def _calibrated(measured: MeasuredPrograms, x: Any, answer: Floats, seed: int) -> tuple[dict[str, Scores], bytes]:

@@ -116,7 +116,7 @@ def test_the_order_of_programs_changes_nothing(measured: MeasuredPrograms) -> No
         alone = measured.programs.take([row])
         own = taken.group_program == i
         assert taken.groups[own] == pytest.approx(alone.groups)
-        assert taken.ops[taken.op_row[taken.op_program == i]] == pytest.approx(alone.ops[alone.op_row])
+        assert taken.ops[taken.op_row[own[taken.op_group]]] == pytest.approx(alone.ops[alone.op_row])
 
 
 def test_sizes_of_one_program_are_never_on_two_sides() -> None:
