@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import SpecError, listed
+from .kernels.all_layers import LayersDiffer, with_all_layers
 from .parse.generic_form import NotGenericForm, read_generic
 from .parse.native_parsers import NativeReading, read_native
+from .parse.repeated_layers import repeated_layers
 from .parse.text_limits import checked_text, no_collection
 from .parse.tolerant_parser import read_tolerant
 from .program import Node, Program
 from .semantics.dynamic_sizes import bound, bound_sizes
-from .types.graph import Block, Function, Module, Op, Region, ValueType, is_beyond_numbers
+from .types.graph import Block, Function, Module, Op, Region, Shortened, ValueType, is_beyond_numbers
 from .walk.walk import Walk
 
 NativeParsers = Callable[[str], NativeReading]
@@ -40,8 +42,13 @@ def read(text: str | bytes, *, native: NativeParsers | None = None) -> Module:
     Raises:
         SpecError: the text is empty or no MLIR, too large, or nested too deep.
     """
-    checked = checked_text(text)
-    module = _graph(checked, (native or read_native)(checked))
+    checked, native = checked_text(text), native or read_native
+    layers = repeated_layers(checked)
+    if layers is not None:
+        module = _graph(layers.text, native(layers.text))
+        if module.functions and not module.unread and not (module.refusals and module.reader == TOLERANT):
+            return replace(module, shortened=Shortened(layers, lambda: _graph(checked, native(checked))))
+    module = _graph(checked, native(checked))
     if not module.functions:
         raise SpecError("there is no operation in the MLIR text; give a module or a function", field="mlir")
     return module
@@ -90,13 +97,20 @@ def understand(module: Module, function: str | None = None, bind: Mapping[str, i
                 f"{kind.text[:_LONGEST_TYPE]} has more than 2**62 elements; no device holds it", field="mlir"
             )
     with no_collection():
-        return _understood(module, _chosen(module, function), bind or {})
+        try:
+            return _understood(module, _chosen(module, function), bind or {})
+        except LayersDiffer as error:
+            module = error.shortened.read_whole()
+            return _understood(module, _chosen(module, function), bind or {})
 
 
 def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Program:
     from .kernels.grouping import group
 
-    live = {id(function): _without_dead_code(function) for function in module.functions}
+    shortened = module.shortened
+    inputs: Sequence[Sequence[int]] = () if shortened is None else _layer_inputs(shortened, chosen)
+    needed = {value for layer in inputs for value in layer}
+    live = {id(function): _without_dead_code(function, needed) for function in module.functions}
     module, chosen = replace(module, functions=tuple(function for function, _ in live.values())), live[id(chosen)][0]
     argument_types = [module.types[value] for value in chosen.arguments]
     kinds, scalars = bound(argument_types, bind)
@@ -117,22 +131,50 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
     nodes, types = walk.nodes, walk.values.types
     _name_unused_places(nodes, outputs)
     _mark_top_k(nodes, types, outputs)
+    groups = group(nodes, types, outputs)
+    dead = [op for _, ops in live.values() for op in ops]
+    if shortened is not None:
+        if scalars or _not_read(op for op in dead if shortened.layers.layer_of(op.line) is not None):
+            raise LayersDiffer(shortened)
+        nodes, groups, outputs = with_all_layers(shortened, inputs, nodes, groups, types, outputs)
     return Program(
         function=chosen.name,
         reader=module.reader,
         nodes=nodes,
-        groups=group(nodes, types, outputs),
+        groups=groups,
         types=types,
         arguments=chosen.arguments,
         outputs=outputs,
         unread_share=_unread_share(module),
         notes=(
             *_not_understood(nodes),
-            *_not_read(op for _, dead in live.values() for op in dead),
+            *_not_read(dead),
             *_of_unknown_size(chosen.arguments, outputs, types),
             *dict.fromkeys(node.note for node in nodes if node.note and node.understood) | walk.notes,
         ),
     )
+
+
+def _layer_inputs(shortened: Shortened, function: Function) -> Sequence[tuple[int, ...]]:
+    """For each layer of the whole text the values that it reads and the layer before does not.
+
+    Raises:
+        LayersDiffer: the layers are not this function's.
+    """
+    ops = function.body.blocks[0].ops if function.body is not None and function.body.blocks else []
+    lines = {op.line: op.results[0] for op in ops if len(op.results) == 1}
+    arguments = dict(enumerate(function.arguments))
+    values = [
+        tuple([
+            arguments.get(argument) if argument is not None else lines.get(line)
+            for argument, line in origins
+        ])
+        for origins in shortened.layers.origins
+    ]  # fmt: skip
+    present = [tuple([value for value in layer if value is not None]) for layer in values]
+    if present != values:
+        raise LayersDiffer(shortened)
+    return present
 
 
 def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Sequence[ValueType]) -> list[str]:
@@ -157,8 +199,10 @@ _IN_PLACE = re.compile(r"^torch\.(aten\.\w*_(\.|$)|prim|operator|overwrite)")
 """Operations of PyTorch that may write to what they are given: `torch.aten.add_.Tensor`."""
 
 
-def _without_dead_code(function: Function) -> tuple[Function, list[Op]]:
+def _without_dead_code(function: Function, needed: Iterable[int] = ()) -> tuple[Function, list[Op]]:
     """The function without operations whose results nothing reads, as compilers remove them, and those operations.
+
+    What is not in the text reads the values that are `needed`.
 
     One without a return of values is a piece of a text and stays as it is; so does what is inside of loops and branches, and
     calls.
@@ -169,6 +213,7 @@ def _without_dead_code(function: Function) -> tuple[Function, list[Op]]:
     if not block.ops or not block.ops[-1].operands or not block.ops[-1].name.endswith("return"):
         return function, []
     readers = Counter(value for op in block.ops if op.name not in _NO_READERS for value in _values_read(op))
+    readers.update(needed)
     dead: list[Op] = []
     for op in reversed(block.ops):
         if op.results and not any(map(readers.__getitem__, op.results)) and _is_pure(op):

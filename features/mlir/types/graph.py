@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ...dtypes import DTYPES
 
@@ -140,6 +141,50 @@ class Function:
     argument_attributes: tuple[str, ...] = ()
 
 
+LAYERS_READ = 5
+"""Layers that a shorter text has: the first ones, of which the last stands for those left out, and the last of all. Kernels of
+the first layers differ from those of the others, as they begin with what comes before."""
+
+
+class Origin(NamedTuple):
+    """Where a value comes from: the position of an argument of the function, or a line of the text, from 1."""
+
+    argument: int | None
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedLayers:
+    """A text with `LAYERS_READ` of the equal layers that one of its functions has.
+
+    Attributes:
+        text: The shorter text; empty lines stand for the layers left out, so that what follows keeps its lines.
+        line: Line of the first layer, from 1.
+        n_lines: Lines of a layer.
+        n_layers: Layers of the whole text.
+        origins: For each layer of the whole text where those values come from that it reads and the layer before does not; what
+            all layers read is left out.
+    """
+
+    text: str
+    line: int
+    n_lines: int
+    n_layers: int
+    origins: Sequence[tuple[Origin, ...]]
+
+    def layer_of(self, line: int | None) -> int | None:
+        """The layer of the whole text that a line is in; None for other lines."""
+        layer = -1 if line is None else (line - self.line) // self.n_lines
+        return layer if 0 <= layer < self.n_layers else None
+
+
+class Shortened(NamedTuple):
+    """The layers of which only some were read, and what reads the whole text."""
+
+    layers: RepeatedLayers
+    read_whole: Callable[[], Module]
+
+
 @dataclass(slots=True)
 class Module:
     """A module as it was read.
@@ -150,6 +195,7 @@ class Module:
         reader: Name of the parser that read the text.
         refusals: (parser, reason) of those tried before it.
         unread: Pieces of text that the tolerant parser could not read.
+        shortened: How the text was shortened before it was read; None where it was read as it is.
     """
 
     functions: tuple[Function, ...]
@@ -157,6 +203,7 @@ class Module:
     reader: str
     refusals: tuple[tuple[str, str], ...] = ()
     unread: Sequence[str] = ()
+    shortened: Shortened | None = None
 
 
 _OTHER_ITEMSIZES_B = {

@@ -1,0 +1,268 @@
+"""Puts back the equal layers that were left out of a program's text: copies of the nodes and kernels of one that was read.
+
+Of the layers that were read, the last but one, the model, and the one before it must have the same nodes and kernels, wired
+alike. Then the model stands for those between it and the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from ..parse.text_limits import MAX_OPS
+from ..program import Group, Node
+from ..types.graph import LAYERS_READ, RepeatedLayers, Shortened, ValueType
+
+_LAST = LAYERS_READ - 1
+_MODEL = LAYERS_READ - 2
+
+Values = Sequence[int]
+
+
+class LayersDiffer(Exception):  # noqa: N818  no error: the whole text is read
+    """What was read of a shortened text does not tell what the whole text says."""
+
+    def __init__(self, shortened: Shortened) -> None:
+        super().__init__("the layers that were read are not alike")
+        self.shortened = shortened
+
+
+def with_all_layers(
+    shortened: Shortened,
+    inputs: Sequence[Values],
+    nodes: Sequence[Node],
+    groups: Sequence[Group],
+    types: list[ValueType],
+    outputs: Values,
+) -> tuple[list[Node], tuple[Group, ...], tuple[int, ...]]:
+    """Nodes, kernels and outputs of the whole text, from those of the shorter one, whose nodes are not to be used any more.
+
+    `inputs` has for each layer of the whole text the values that it reads and the layer before does not. Types of new values
+    are appended to `types`.
+
+    Raises:
+        LayersDiffer: the layers that were read are not alike.
+    """
+    layers = shortened.layers
+    starts = _starts(layers, nodes)
+    if starts is not None and len(nodes) + (layers.n_layers - LAYERS_READ) * (starts[1] - starts[0]) <= MAX_OPS:
+        stack = _Stack(layers, inputs, nodes, groups, starts)
+        if stack.nodes_are_alike(types, outputs) and stack.ends_by_itself() and stack.kernels_are_alike():
+            added = [*stack.created, *stack.added_values(types)]
+            return stack.all_nodes(added), stack.all_groups(), stack.all_outputs(added, outputs)
+    raise LayersDiffer(shortened)
+
+
+def _starts(layers: RepeatedLayers, nodes: Iterable[Node]) -> list[int] | None:
+    """Where each layer's nodes begin, and where those of the last one end; None where layers do not follow each other, or are
+    not equally long. Nodes of called functions are in other lines, and belong to the layer around them.
+    """
+    places: list[list[int]] = [[] for _ in range(LAYERS_READ)]
+    for position, node in enumerate(nodes):
+        layer = layers.layer_of(node.line)
+        if layer is not None:
+            places[min(layer, _LAST)].append(position)
+    if not all(places):
+        return None
+    starts = [*(place[0] for place in places), places[_LAST][-1] + 1]
+    follow = all(place[-1] < after for place, after in zip(places, starts[1:], strict=True))
+    lengths = {after - before for before, after in pairwise(starts[:LAYERS_READ])}
+    return starts if follow and len(lengths) == 1 else None
+
+
+class _Positions:
+    """Positions of nodes or kernels that those of layers name: some are as many further in each layer, some stay."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self._stay: set[int] = set()
+        self._move: set[int] = set()
+
+    def are_alike(self, before: Sequence[int], of_model: Sequence[int]) -> bool:
+        """Whether the model names what the layer before it does, a layer further or the same; notes which."""
+        if len(before) != len(of_model):
+            return False
+        for earlier, other in zip(before, of_model, strict=True):
+            (self._stay if earlier == other else self._move).add(other)
+            if other not in (earlier, earlier + self._step):
+                return False
+        return self._stay.isdisjoint(self._move)
+
+    def are_known(self, positions: Iterable[int], start: int, end: int) -> bool:
+        """Whether it is known of all positions if they move: before `start` none does, from `end` on all do, and between those
+        that the model names, or will name in the next layer.
+        """
+        known = self._stay | self._move
+        return all(p < start or p >= end or p in known or p - self._step in self._move for p in positions)
+
+    def moved(self, positions: Iterable[int], start: int, layers: int) -> tuple[int, ...]:
+        by, stay = layers * self._step, self._stay
+        return tuple([p if p < start or p in stay else p + by for p in positions])
+
+
+class _Stack:
+    """The layers that were read.
+
+    Nodes are in the order of the text: `length` of each layer, from `starts` on. Kernels are not: one that waits for others
+    may come after the first ones of the next layer. So a layer's kernels are `n_groups` in a row, those of the model the ones
+    before the first of the last layer, at `last_group`.
+    """
+
+    def __init__(
+        self,
+        layers: RepeatedLayers,
+        inputs: Sequence[Values],
+        nodes: Sequence[Node],
+        groups: Sequence[Group],
+        starts: Sequence[int],
+    ) -> None:
+        self.layers = layers
+        self.inputs = inputs
+        self.nodes = nodes
+        self.groups = groups
+        self.starts = starts
+        self.length = starts[1] - starts[0]
+        self.n_added = layers.n_layers - LAYERS_READ
+        ends = [group.nodes[-1] for group in groups]
+        self.n_groups = sum(starts[_MODEL] <= end < starts[_LAST] for end in ends)
+        self.first_group = next((i for i, end in enumerate(ends) if end >= starts[0]), len(ends))
+        self.last_group = next((i for i, end in enumerate(ends) if end >= starts[_LAST]), len(ends))
+        self.in_nodes = _Positions(self.length)
+        self.in_needs = _Positions(self.n_groups)
+        self.created = [
+            [value for node in nodes[start:end] for value in node.results]
+            for start, end in pairwise(starts[:LAYERS_READ])
+        ]
+        """Values that each layer makes but the last one; of the model and the one before also numbers written in their text."""
+
+    def nodes_are_alike(self, types: Sequence[ValueType], outputs: Values) -> bool:
+        """Whether the model's nodes are those of the layer before it."""
+        nodes, length = self.nodes, self.length
+        names: dict[int, int] = {}
+        for layer in range(_MODEL):
+            if len(self.created[layer]) != len(self.created[layer + 1]):
+                return False
+            names.update(zip(self.inputs[layer], self.inputs[layer + 1], strict=True))
+            names.update(zip(self.created[layer], self.created[layer + 1], strict=True))
+        elsewhere = {value for node in nodes for value in node.results}.union(*self.inputs)
+        for i in range(self.starts[_MODEL - 1], self.starts[_MODEL]):
+            node, of_model = nodes[i], nodes[i + length]
+            if not _do_the_same(node, of_model):
+                return False
+            for value, wanted in zip(node.operands, of_model.operands, strict=True):
+                if names.get(value, value) == wanted:
+                    continue
+                # Numbers written in the text leave no node; each layer has its own.
+                if value in names or value in elsewhere or wanted in elsewhere or types[value].is_array:
+                    return False
+                names[value] = wanted
+                self.created[_MODEL - 1].append(value)
+                self.created[_MODEL].append(wanted)
+        returned = set(outputs)
+        return all(types[value] == types[of_next] for value, of_next in names.items()) and all(
+            (value in returned) == (of_model in returned)
+            for value, of_model in zip(self.created[_MODEL - 1], self.created[_MODEL], strict=True)
+        )
+
+    def ends_by_itself(self) -> bool:
+        """Whether what follows the last layer reads nothing of the layers before it, nor values of their own."""
+        before = set().union(*self.created, *self.inputs[:LAYERS_READ])
+        return all(before.isdisjoint(node.operands) for node in self.nodes[self.starts[LAYERS_READ] :])
+
+    def kernels_are_alike(self) -> bool:
+        """Whether the model's kernels are those of the layer before it, and what those after them need is known."""
+        groups, first = self.groups, self.last_group - self.n_groups
+        if first < self.n_groups:
+            return False
+        for i in range(first, self.last_group):
+            group, of_model = groups[i - self.n_groups], groups[i]
+            if not (
+                self.in_nodes.are_alike(group.nodes, of_model.nodes)
+                and self.in_needs.are_alike(group.needs, of_model.needs)
+                and replace(group, nodes=of_model.nodes, needs=of_model.needs) == of_model
+            ):
+                return False
+        return all(
+            self.in_nodes.are_known(group.nodes, self.starts[0], self.starts[_MODEL])
+            and self.in_needs.are_known(group.needs, self.first_group, first)
+            for group in groups[self.last_group :]
+        )
+
+    def added_values(self, types: list[ValueType]) -> list[Values]:
+        """New values for each layer that is added, their types appended."""
+        first, model = len(types), self.created[_MODEL]
+        types += [types[value] for value in model] * self.n_added
+        return [range(first + i * len(model), first + (i + 1) * len(model)) for i in range(self.n_added)]
+
+    def all_nodes(self, created: Sequence[Values]) -> list[Node]:
+        """The nodes of the whole program, with the values that each layer makes."""
+        nodes, starts, depth = self.nodes, self.starts, self._depth()
+        model = nodes[starts[_MODEL] : starts[_LAST]]
+        result = [*nodes[: starts[_LAST]]]
+        for i in range(1, self.n_added + 1):
+            result += self._copies(model, self._names(created, _MODEL, i, depth), i)
+        names = self._names(created, _LAST, self.n_added, depth)
+        for node in nodes[starts[_LAST] : starts[LAYERS_READ]]:
+            node.operands = tuple([names.get(value, value) for value in node.operands])
+        return [*result, *nodes[starts[_LAST] :]]
+
+    def all_groups(self) -> tuple[Group, ...]:
+        """The kernels of the whole program."""
+        last, n_added = self.last_group, self.n_added
+        model, after = self.groups[last - self.n_groups : last], self.groups[last:]
+        added = (self._moved(group, i) for i in range(1, n_added + 1) for group in model)
+        return (*self.groups[:last], *added, *(self._moved(group, n_added) for group in after))
+
+    def all_outputs(self, created: Sequence[Values], outputs: Values) -> tuple[int, ...]:
+        """What the whole program returns: with what the model returns what the added layers do."""
+        positions = {value: position for position, value in enumerate(created[_MODEL])}
+        return tuple([
+            item
+            for value in outputs
+            for item in ([values[positions[value]] for values in created[_MODEL:]] if value in positions else (value,))
+        ])  # fmt: skip
+
+    def _depth(self) -> int:
+        """How many layers back the last two read values."""
+        layer_of = {value: layer for layer in range(_LAST) for value in (*self.created[layer], *self.inputs[layer])}
+        read = self.nodes[self.starts[_MODEL] : self.starts[LAYERS_READ]]
+        return _LAST - min((layer_of.get(value, _LAST) for node in read for value in node.operands), default=_LAST)
+
+    def _names(self, created: Sequence[Values], layer: int, layers: int, depth: int) -> Mapping[int, int]:
+        """What the values that a layer reads and makes are called so many layers further."""
+        names: dict[int, int] = {}
+        for before in range(max(layer - depth, 0), layer + 1):
+            names.update(zip(self.inputs[before], self.inputs[before + layers], strict=True))
+            if before < _LAST:
+                names.update(zip(created[before], created[before + layers], strict=False))
+        return names
+
+    def _copies(self, model: Sequence[Node], names: Mapping[int, int], layers: int) -> Iterator[Node]:
+        """The model's nodes, so many layers further."""
+        name, start = names.get, self.layers.line
+        end, lines = start + LAYERS_READ * self.layers.n_lines, layers * self.layers.n_lines
+        for node in model:
+            # Called functions keep their lines.
+            line = node.line + lines if node.line is not None and start <= node.line < end else node.line
+            # In the order of the fields: names would cost a third of the time it takes to make one.
+            yield Node(
+                node.op, node.kind, tuple([name(v, v) for v in node.operands]), tuple([names[v] for v in node.results]),
+                node.dtype, node.flops, node.transcendentals, node.bytes_in, node.bytes_out, node.loops, node.detail, node.note,
+                node.runs, line,
+            )  # fmt: skip
+
+    def _moved(self, group: Group, layers: int) -> Group:
+        nodes = self.in_nodes.moved(group.nodes, self.starts[0], layers)
+        needs = self.in_needs.moved(group.needs, self.first_group, layers)
+        return Group(
+            nodes, group.kind, group.dtype, group.flops, group.transcendentals, group.bytes_in, group.bytes_out, group.runs,
+            group.parallelism, group.spec, group.stand_in, needs, group.title,
+        )  # fmt: skip
+
+
+def _do_the_same(node: Node, other: Node) -> bool:
+    """Whether two nodes are alike but for their values and lines."""
+    if len(node.operands) != len(other.operands) or len(node.results) != len(other.results):
+        return False
+    return replace(node, operands=other.operands, results=other.results, line=other.line) == other
