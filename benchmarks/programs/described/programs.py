@@ -11,12 +11,16 @@ from collections.abc import Iterator
 
 from kernelcast.datasets.records.mlir_modules import ModuleText
 
+from .drawn import networks
 from .networks import collections
 from .operations import Sizes, chains, single, sorts
 from .stablehlo_text import Writer
 
 CHAINS = 700
 """Chains of operations; with all others there are then more than 1,000 programs, more than 60 % of those measured before."""
+
+DRAWN = 800
+"""Networks drawn from the steps of those described, with every seed whose sizes are drawn."""
 
 _FIRST_DRAWN = 2
 """The first seed whose sizes are drawn too; those below have the sizes that were measured first."""
@@ -33,6 +37,8 @@ def modules(seed: int) -> Iterator[list[ModuleText]]:
                 w = Writer("f32" if rng.random() < 0.85 else "bf16")
                 texts.append(w.text(steps(w, w.argument(*shape))))
             yield _variants(texts, f"{collection}/{name}", "stablehlo")
+    for name, texts in networks(random.Random(f"drawn/{seed}"), DRAWN if seed >= _FIRST_DRAWN else 0):
+        yield _variants(texts, f"drawn/{name}", "stablehlo")
     for dialect, name, texts in single(rng, size_lists):
         yield _variants(texts, f"operations/{name}", dialect)
     for dialect, name, texts in chains(rng, CHAINS, size_lists):
