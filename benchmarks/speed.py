@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import resource
 import statistics
 import subprocess
@@ -49,9 +50,10 @@ def main() -> None:
     """Measure and print everything."""
     report("kernelcast predict, cold start", "s", 0.7, repeat(cold_predict, 7))
     for operations, target in ((300, 4.0), (5000, 50.0)):
-        vectors(operations, 512)
-        milliseconds = [vectors(operations, 520 + 8 * i) for i in range(9)]
-        report(f"MLIR text of {operations} operations to vectors", "ms", target, milliseconds)
+        for layers in ("equal", "unlike"):
+            vectors(operations, 512, layers)
+            milliseconds = [vectors(operations, 520 + 8 * i, layers) for i in range(9)]
+            report(f"MLIR text of {operations} operations, {layers} layers", "ms", target, milliseconds)
     with tempfile.TemporaryDirectory() as folder:
         for what, unit, target, values in (*served(), *trained(Path(folder))):
             report(what, unit, target, values)
@@ -76,13 +78,15 @@ def cold_predict() -> float:
     return time.perf_counter() - start
 
 
-def vectors(operations: int, columns: int) -> float:
-    """Milliseconds from a text of layers of `columns` to what a model reads, in this process."""
+def vectors(operations: int, columns: int, layers: str) -> float:
+    """Milliseconds from a text of layers of `columns`, equal or unlike, to what a model reads, in this process."""
+    rng = random.Random(operations)
     text = f"func.func @main(%x: T, %w: tensor<{columns}x{columns}xf32>, %bias: tensor<{columns}xf32>) -> T {{\n"
     text += "  %zero = stablehlo.constant dense<0.0> : tensor<f32>"
     last = "%x"
     for i in range(operations // 12):
-        text += LAYER.format(i=i, x=last, n=columns)
+        layer = LAYER if layers == "equal" else LAYER.replace("tanh", rng.choice(("tanh", "sine", "cosine", "floor")))
+        text += layer.format(i=i, x=last, n=columns)
         last = f"%l{i}"
     text = (text + f"\n  return {last} : T\n}}").replace("R", "tensor<128xf32>")
     text = text.replace("T", f"tensor<128x{columns}xf32>")

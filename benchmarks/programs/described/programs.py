@@ -1,6 +1,6 @@
 """The modules from public descriptions: operations alone, chains, and whole programs by the collection that describes them.
 
-A program's name begins with its author (`kernelbench`, `jax-zoo`, `torch-mlir-zoo`, `operations`): programs are held out by
+A program's name begins with its author (`kernelbench`, `jax-zoo`, `torch-mlir-zoo`, `drawn`, `operations`): programs are held out by
 author, or by idea, which is the rest of the name.
 """
 
@@ -17,7 +17,7 @@ from .operations import Sizes, chains, single, sorts
 from .stablehlo_text import Writer
 
 CHAINS = 700
-"""Chains of operations; with all others there are then more than 1,000 programs, more than 60 % of those measured before."""
+"""Chains of operations."""
 
 DRAWN = 800
 """Networks drawn from the steps of those described, with every seed whose sizes are drawn."""
