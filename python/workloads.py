@@ -320,8 +320,7 @@ def predict_mlir(
     text = text_of(text_or_path)
     if isolated:
         with NativeReader() as native:
-            module = read(text, native=native)
+            program = understand(read(text, native=native), function, bind)
     else:
-        module = read(text)
-    program = understand(module, function, bind)
+        program = understand(read(text), function, bind)
     return programs(model).predict(program, device, compiler=compiler, threads=threads, coverage=coverage)

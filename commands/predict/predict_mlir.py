@@ -89,7 +89,7 @@ def predict_mlir(
     # A text made to bring a native parser down must not take the command with it.
     with NativeReader() as native:
         module = read(read_file(None if word == STDIN else Path(word)), native=native)
-    program = understand(module, function, sizes)
+        program = understand(module, function, sizes)
     predictor = load_module_predictor(load_predictor(console.model_dir(model), known), ready=False)
     ask = partial(predictor.predict, program, compiler=compiler, coverage=coverage)
     counts = threads_on(asked_of, threads)

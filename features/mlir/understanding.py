@@ -8,9 +8,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from ..errors import SpecError, listed
-from .kernels.all_layers import LayersDiffer, with_all_layers
+from .kernels.all_layers import WholeTextNeeded, with_all_layers
 from .parse.generic_form import NotGenericForm, read_generic
 from .parse.native_parsers import NativeReading, read_native
 from .parse.repeated_layers import repeated_layers
@@ -18,7 +19,7 @@ from .parse.text_limits import checked_text, no_collection
 from .parse.tolerant_parser import read_tolerant
 from .program import Node, Program
 from .semantics.dynamic_sizes import bound, bound_sizes
-from .types.graph import Block, Function, Module, Op, Region, Shortened, ValueType, is_beyond_numbers
+from .types.graph import Block, Function, Module, Op, Origin, Region, Shortened, ValueType, is_beyond_numbers
 from .walk.walk import Walk
 
 NativeParsers = Callable[[str], NativeReading]
@@ -47,8 +48,12 @@ def read(text: str | bytes, *, native: NativeParsers | None = None) -> Module:
     if layers is not None:
         module = _graph(layers.text, native(layers.text))
         if module.functions and not module.unread and not (module.refusals and module.reader == TOLERANT):
-            return replace(module, shortened=Shortened(layers, lambda: _graph(checked, native(checked))))
-    module = _graph(checked, native(checked))
+            return replace(module, shortened=Shortened(layers, cache(partial(_whole, checked, native))))
+    return _whole(checked, native)
+
+
+def _whole(text: str, native: NativeParsers) -> Module:
+    module = _graph(text, native(text))
     if not module.functions:
         raise SpecError("there is no operation in the MLIR text; give a module or a function", field="mlir")
     return module
@@ -98,15 +103,15 @@ def understand(module: Module, function: str | None = None, bind: Mapping[str, i
             )
     with no_collection():
         try:
-            return _understood(module, _chosen(module, function), bind or {})
-        except LayersDiffer as error:
-            module = error.shortened.read_whole()
-            return _understood(module, _chosen(module, function), bind or {})
+            return _understood(module, function, bind or {})
+        except WholeTextNeeded as error:
+            return _understood(error.shortened.read_whole(), function, bind or {})
 
 
-def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Program:
+def _understood(module: Module, function: str | None, bind: Mapping[str, int]) -> Program:
     from .kernels.grouping import group
 
+    chosen = _chosen(module, function)
     shortened = module.shortened
     inputs: Sequence[Sequence[int]] = () if shortened is None else _layer_inputs(shortened, chosen)
     needed = {value for layer in inputs for value in layer}
@@ -134,9 +139,9 @@ def _understood(module: Module, chosen: Function, bind: Mapping[str, int]) -> Pr
     groups = group(nodes, types, outputs)
     dead = [op for _, ops in live.values() for op in ops]
     if shortened is not None:
-        if scalars or _not_read(op for op in dead if shortened.layers.layer_of(op.line) is not None):
-            raise LayersDiffer(shortened)
-        nodes, groups, outputs = with_all_layers(shortened, inputs, nodes, groups, types, outputs)
+        if scalars or _that_do_something(op for op in dead if shortened.layers.layer_of(op.line) is not None):
+            raise WholeTextNeeded(shortened)
+        nodes, groups, outputs = with_all_layers(shortened, inputs, nodes, groups, types, returned)
     return Program(
         function=chosen.name,
         reader=module.reader,
@@ -159,22 +164,15 @@ def _layer_inputs(shortened: Shortened, function: Function) -> Sequence[tuple[in
     """For each layer of the whole text the values that it reads and the layer before does not.
 
     Raises:
-        LayersDiffer: the layers are not this function's.
+        WholeTextNeeded: the layers are not this function's.
     """
     ops = function.body.blocks[0].ops if function.body is not None and function.body.blocks else []
-    lines = {op.line: op.results[0] for op in ops if len(op.results) == 1}
-    arguments = dict(enumerate(function.arguments))
-    values = [
-        tuple([
-            arguments.get(argument) if argument is not None else lines.get(line)
-            for argument, line in origins
-        ])
-        for origins in shortened.layers.origins
-    ]  # fmt: skip
-    present = [tuple([value for value in layer if value is not None]) for layer in values]
-    if present != values:
-        raise LayersDiffer(shortened)
-    return present
+    values: dict[Origin, int] = {("line", op.line): op.results[0] for op in ops if op.line and len(op.results) == 1}
+    values.update((("argument", position), value) for position, value in enumerate(function.arguments))
+    try:
+        return [tuple([values[origin] for origin in origins]) for origins in shortened.layers.origins]
+    except KeyError:
+        raise WholeTextNeeded(shortened) from None
 
 
 def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Sequence[ValueType]) -> list[str]:
@@ -251,9 +249,14 @@ def _inside(op: Op) -> Iterable[Op]:
     return (other for region in op.regions for block in region.blocks for other in block.ops)
 
 
+def _that_do_something(ops: Iterable[Op]) -> list[str]:
+    """Names of the operations that are no constants and no room for results."""
+    return [op.name for op in ops if not re.search(r"const|empty|literal", op.name)]
+
+
 def _not_read(dead: Iterable[Op]) -> list[str]:
     """One note for operations that are left out because nothing reads their results; constants cost nothing anyway."""
-    names = Counter(op.name for op in dead if not re.search(r"const|empty|literal", op.name))
+    names = Counter(_that_do_something(dead))
     if not names:
         return []
     shown = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.most_common(_SHOWN))

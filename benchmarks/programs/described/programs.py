@@ -1,7 +1,7 @@
 """The modules from public descriptions: operations alone, chains, and whole programs by the collection that describes them.
 
-A program's name begins with its author (`kernelbench`, `jax-zoo`, `torch-mlir-zoo`, `drawn`, `operations`): programs are held out by
-author, or by idea, which is the rest of the name.
+A program's name begins with its author (`kernelbench`, `jax-zoo`, `torch-mlir-zoo`, `drawn`, `operations`): programs are held
+out by author, or by idea, which is the rest of the name.
 """
 
 from __future__ import annotations

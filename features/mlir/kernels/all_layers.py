@@ -6,9 +6,10 @@ alike. Then the model stands for those between it and the last.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from ..parse.text_limits import MAX_OPS
 from ..program import Group, Node
@@ -20,11 +21,11 @@ _MODEL = LAYERS_READ - 2
 Values = Sequence[int]
 
 
-class LayersDiffer(Exception):  # noqa: N818  no error: the whole text is read
+class WholeTextNeeded(Exception):  # noqa: N818  no error: the whole text is read
     """What was read of a shortened text does not tell what the whole text says."""
 
     def __init__(self, shortened: Shortened) -> None:
-        super().__init__("the layers that were read are not alike")
+        super().__init__("the layers that were read do not give the whole program")
         self.shortened = shortened
 
 
@@ -34,24 +35,31 @@ def with_all_layers(
     nodes: Sequence[Node],
     groups: Sequence[Group],
     types: list[ValueType],
-    outputs: Values,
+    returned: Values,
 ) -> tuple[list[Node], tuple[Group, ...], tuple[int, ...]]:
     """Nodes, kernels and outputs of the whole text, from those of the shorter one, whose nodes are not to be used any more.
 
-    `inputs` has for each layer of the whole text the values that it reads and the layer before does not. Types of new values
-    are appended to `types`.
+    Args:
+        shortened: The layers of the text.
+        inputs: For each layer of the whole text the values that it reads and the layer before does not.
+        nodes: Nodes of the shorter text.
+        groups: Its kernels.
+        types: Types of its values; those of added layers are appended.
+        returned: Values that it returns, one of them as often as it does.
 
     Raises:
-        LayersDiffer: the layers that were read are not alike.
+        WholeTextNeeded: the layers that were read are not alike, or the program is too large.
     """
     layers = shortened.layers
     starts = _starts(layers, nodes)
     if starts is not None and len(nodes) + (layers.n_layers - LAYERS_READ) * (starts[1] - starts[0]) <= MAX_OPS:
-        stack = _Stack(layers, inputs, nodes, groups, starts)
-        if stack.nodes_are_alike(types, outputs) and stack.ends_by_itself() and stack.kernels_are_alike():
-            added = [*stack.created, *stack.added_values(types)]
-            return stack.all_nodes(added), stack.all_groups(), stack.all_outputs(added, outputs)
-    raise LayersDiffer(shortened)
+        stack = _ReadLayers(layers, inputs, nodes, groups, starts)
+        if stack.match_nodes(types, returned) and stack.reads_only_the_last_layer() and stack.match_kernels():
+            created = [*stack.created, *stack.added_values(types)]
+            outputs = stack.all_outputs(created, returned)
+            if outputs is not None:
+                return stack.all_nodes(created), stack.all_groups(), outputs
+    raise WholeTextNeeded(shortened)
 
 
 def _starts(layers: RepeatedLayers, nodes: Iterable[Node]) -> list[int] | None:
@@ -79,7 +87,7 @@ class _Positions:
         self._stay: set[int] = set()
         self._move: set[int] = set()
 
-    def are_alike(self, before: Sequence[int], of_model: Sequence[int]) -> bool:
+    def match(self, before: Sequence[int], of_model: Sequence[int]) -> bool:
         """Whether the model names what the layer before it does, a layer further or the same; notes which."""
         if len(before) != len(of_model):
             return False
@@ -101,7 +109,7 @@ class _Positions:
         return tuple([p if p < start or p in stay else p + by for p in positions])
 
 
-class _Stack:
+class _ReadLayers:
     """The layers that were read.
 
     Nodes are in the order of the text: `length` of each layer, from `starts` on. Kernels are not: one that waits for others
@@ -136,8 +144,10 @@ class _Stack:
         ]
         """Values that each layer makes but the last one; of the model and the one before also numbers written in their text."""
 
-    def nodes_are_alike(self, types: Sequence[ValueType], outputs: Values) -> bool:
-        """Whether the model's nodes are those of the layer before it."""
+    def match_nodes(self, types: Sequence[ValueType], returned: Values) -> bool:
+        """Whether the model's nodes are those of the layer before it, and all layers' inputs are alike; notes the numbers that
+        the two have in their text.
+        """
         nodes, length = self.nodes, self.length
         names: dict[int, int] = {}
         for layer in range(_MODEL):
@@ -159,18 +169,22 @@ class _Stack:
                 names[value] = wanted
                 self.created[_MODEL - 1].append(value)
                 self.created[_MODEL].append(wanted)
-        returned = set(outputs)
-        return all(types[value] == types[of_next] for value, of_next in names.items()) and all(
-            (value in returned) == (of_model in returned)
+        alike = (
+            zip(names, names.values(), strict=True),
+            *(zip(self.inputs[_MODEL], layer, strict=True) for layer in self.inputs),
+        )
+        outputs = set(returned)
+        return all(types[value] == types[other] for value, other in chain.from_iterable(alike)) and all(
+            (value in outputs) == (of_model in outputs)
             for value, of_model in zip(self.created[_MODEL - 1], self.created[_MODEL], strict=True)
         )
 
-    def ends_by_itself(self) -> bool:
+    def reads_only_the_last_layer(self) -> bool:
         """Whether what follows the last layer reads nothing of the layers before it, nor values of their own."""
         before = set().union(*self.created, *self.inputs[:LAYERS_READ])
         return all(before.isdisjoint(node.operands) for node in self.nodes[self.starts[LAYERS_READ] :])
 
-    def kernels_are_alike(self) -> bool:
+    def match_kernels(self) -> bool:
         """Whether the model's kernels are those of the layer before it, and what those after them need is known."""
         groups, first = self.groups, self.last_group - self.n_groups
         if first < self.n_groups:
@@ -178,8 +192,8 @@ class _Stack:
         for i in range(first, self.last_group):
             group, of_model = groups[i - self.n_groups], groups[i]
             if not (
-                self.in_nodes.are_alike(group.nodes, of_model.nodes)
-                and self.in_needs.are_alike(group.needs, of_model.needs)
+                self.in_nodes.match(group.nodes, of_model.nodes)
+                and self.in_needs.match(group.needs, of_model.needs)
                 and replace(group, nodes=of_model.nodes, needs=of_model.needs) == of_model
             ):
                 return False
@@ -197,12 +211,12 @@ class _Stack:
 
     def all_nodes(self, created: Sequence[Values]) -> list[Node]:
         """The nodes of the whole program, with the values that each layer makes."""
-        nodes, starts, depth = self.nodes, self.starts, self._depth()
+        nodes, starts, layers_back = self.nodes, self.starts, self._layers_back()
         model = nodes[starts[_MODEL] : starts[_LAST]]
         result = [*nodes[: starts[_LAST]]]
         for i in range(1, self.n_added + 1):
-            result += self._copies(model, self._names(created, _MODEL, i, depth), i)
-        names = self._names(created, _LAST, self.n_added, depth)
+            result += self._copies(model, self._names(created, _MODEL, i, layers_back), i)
+        names = self._names(created, _LAST, self.n_added, layers_back)
         for node in nodes[starts[_LAST] : starts[LAYERS_READ]]:
             node.operands = tuple([names.get(value, value) for value in node.operands])
         return [*result, *nodes[starts[_LAST] :]]
@@ -214,25 +228,32 @@ class _Stack:
         added = (self._moved(group, i) for i in range(1, n_added + 1) for group in model)
         return (*self.groups[:last], *added, *(self._moved(group, n_added) for group in after))
 
-    def all_outputs(self, created: Sequence[Values], outputs: Values) -> tuple[int, ...]:
-        """What the whole program returns: with what the model returns what the added layers do."""
+    def all_outputs(self, created: Sequence[Values], returned: Values) -> tuple[int, ...] | None:
+        """What the whole program returns; None where a value of the model is not returned once for each layer it stands for."""
         positions = {value: position for position, value in enumerate(created[_MODEL])}
-        return tuple([
-            item
-            for value in outputs
-            for item in ([values[positions[value]] for values in created[_MODEL:]] if value in positions else (value,))
-        ])  # fmt: skip
+        counts = Counter(value for value in returned if value in positions)
+        if any(count != 1 + self.n_added for count in counts.values()):
+            return None
+        layers = dict.fromkeys(counts, _MODEL)
+        outputs: dict[int, None] = {}
+        for value in returned:
+            if value in layers:
+                outputs[created[layers[value]][positions[value]]] = None
+                layers[value] += 1
+            else:
+                outputs[value] = None
+        return tuple(outputs)
 
-    def _depth(self) -> int:
+    def _layers_back(self) -> int:
         """How many layers back the last two read values."""
         layer_of = {value: layer for layer in range(_LAST) for value in (*self.created[layer], *self.inputs[layer])}
         read = self.nodes[self.starts[_MODEL] : self.starts[LAYERS_READ]]
         return _LAST - min((layer_of.get(value, _LAST) for node in read for value in node.operands), default=_LAST)
 
-    def _names(self, created: Sequence[Values], layer: int, layers: int, depth: int) -> Mapping[int, int]:
+    def _names(self, created: Sequence[Values], layer: int, layers: int, layers_back: int) -> Mapping[int, int]:
         """What the values that a layer reads and makes are called so many layers further."""
         names: dict[int, int] = {}
-        for before in range(max(layer - depth, 0), layer + 1):
+        for before in range(max(layer - layers_back, 0), layer + 1):
             names.update(zip(self.inputs[before], self.inputs[before + layers], strict=True))
             if before < _LAST:
                 names.update(zip(created[before], created[before + layers], strict=False))

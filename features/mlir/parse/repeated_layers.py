@@ -1,7 +1,7 @@
 """Layers that a text repeats: a shorter text with a few of them, and what it takes to put the others back.
 
-Large programs are stacks of equal layers: the same lines but for the names of values. To read four of them costs a fraction of
-reading all.
+Large programs are stacks of equal layers: the same lines but for the names of values. Reading `LAYERS_READ` of them costs a
+fraction of reading all.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ def repeated_layers(text: str) -> RepeatedLayers | None:
         return None
     words = _Words(text)
     for period in _periods(words.codes):
-        first, last = _longest_run(words.codes, period)
-        if (last - first) // period - LAYERS_READ >= max(1, _LEAST_SAVED * len(words.names) / period):
-            return _layers(text, words, period, first, last)
+        first, end = _longest_run(words.codes, period)
+        if (end - first) // period - LAYERS_READ >= max(1, _LEAST_SAVED * len(words.names) / period):
+            return _layers(text, words, period, first, end)
     return None
 
 
@@ -145,7 +145,7 @@ def _longest_run(codes: _Codes, period: int) -> tuple[int, int]:
     return int(starts[best]), int(ends[best]) + period
 
 
-def _layers(text: str, words: _Words, period: int, first: int, last: int) -> RepeatedLayers | None:
+def _layers(text: str, words: _Words, period: int, first: int, end: int) -> RepeatedLayers | None:
     """The layers in a stretch of equal pieces, if they are whole lines of one function, wired alike."""
     before = "".join(words.parts[: 2 * first + 1])
     header = next(reversed(list(_HEADER.finditer(before))), None)
@@ -153,7 +153,7 @@ def _layers(text: str, words: _Words, period: int, first: int, last: int) -> Rep
         return None
     arguments = _NAME.findall(header[0])
     entry = len(_NAME.findall(before, 0, header.start()))
-    stack = _stack(words, period, first, last, int(words.depths[min(entry + len(arguments), first)]))
+    stack = _stack(words, period, first, end, int(words.depths[min(entry + len(arguments), first)]))
     if stack is None or any(map(_HEADER.search, words.pieces[stack.start + 1 : stack.start + 1 + period])):
         return None
     inside = words.links[stack.start : stack.end].reshape(stack.n_layers, period)
@@ -167,21 +167,22 @@ def _layers(text: str, words: _Words, period: int, first: int, last: int) -> Rep
         return None
     line, after_first = words.lines[[stack.start, stack.start + period]].tolist()
     n_lines = after_first - line
-    last = 2 * (stack.start + (LAYERS_READ - 1) * period)
-    before_last = words.parts[last].rindex("\n")
+    last_layer = 2 * (stack.start + (LAYERS_READ - 1) * period)
+    between = words.parts[last_layer]
+    newline = between.rindex("\n")
     blank = "\n" * ((stack.n_layers - LAYERS_READ) * n_lines)
-    remaining = [*words.parts[:last], words.parts[last][:before_last], blank, words.parts[last][before_last:]]
-    remaining += words.parts[last + 1 : last + 2 * period]
+    remaining = [*words.parts[:last_layer], between[:newline], blank, between[newline:]]
+    remaining += words.parts[last_layer + 1 : last_layer + 2 * period]
     return RepeatedLayers("".join([*remaining, *after]), line + 1, n_lines, stack.n_layers, origins)
 
 
-def _stack(words: _Words, period: int, first: int, last: int, depth: int) -> _Stack | None:
+def _stack(words: _Words, period: int, first: int, end: int, depth: int) -> _Stack | None:
     """The layers of a stretch, each from the beginning of a line at this depth of braces."""
-    pieces = words.pieces
-    for start in range(first, min(first + period, last - period)):
+    pieces, end = words.pieces, min(end, len(words.names))
+    for start in range(first, min(first + period, end - period)):
         if words.depths[start] == depth and "\n" in pieces[start] and _RESULT.match(pieces[start + 1]):
             # The piece before a name has the end of the line before; what follows the last layer must end it alike.
-            count = (last - start) // period
+            count = (end - start) // period
             ending = pieces[start][: pieces[start].rindex("\n") + 1]
             count -= not pieces[start + count * period].startswith(ending)
             return _Stack(start, period, count) if count > LAYERS_READ else None
@@ -203,12 +204,12 @@ def _origins(
             if place is None or not entry <= place < stack.start:
                 return None
             if place - entry < n_arguments:
-                layer.append(Origin(place - entry, None))
+                layer.append(("argument", place - entry))
                 definitions.append("")
             else:
                 lines = lines or text.split("\n")
                 line = int(words.lines[place])
-                layer.append(Origin(None, line + 1))
+                layer.append(("line", line + 1))
                 definitions.append(_NAME.sub("%", _RESOURCE.sub("", lines[line])))
         if result and definitions != first_definitions:
             return None
@@ -227,8 +228,9 @@ def _after(words: _Words, stack: _Stack) -> list[str] | None:
     returned: dict[int, set[int]] = {}
     for place in range(stack.end, len(words.names)):
         name = words.names[place]
-        if place - words.links[place] < stack.end:
+        if words.is_definition(place):
             names.pop(name, None)
+        elif place - words.links[place] < stack.end:
             origin = words.definition(place)
             if origin is not None and stack.start <= origin < stack.end:
                 layer, j = divmod(origin - stack.start, stack.period)

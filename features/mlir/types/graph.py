@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ...dtypes import DTYPES
 
@@ -146,11 +146,8 @@ LAYERS_READ = 5
 the first layers differ from those of the others, as they begin with what comes before."""
 
 
-class Origin(NamedTuple):
-    """Where a value comes from: the position of an argument of the function, or a line of the text, from 1."""
-
-    argument: int | None
-    line: int | None
+Origin = tuple[Literal["argument", "line"], int]
+"""Where a value comes from: the position of an argument of the function, or the line of an operation, from 1."""
 
 
 @dataclass(frozen=True, slots=True)

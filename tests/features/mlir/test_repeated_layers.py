@@ -78,7 +78,7 @@ def said(program: Program) -> Any:
         )
         for node in program.nodes
     ]
-    return nodes, list(program.groups), sorted(map(str, named(program.outputs))), program.notes, program.unread_share
+    return nodes, list(program.groups), named(program.outputs), program.notes, program.unread_share
 
 
 def assert_same(shorter: Program, whole: Program) -> None:
@@ -181,6 +181,71 @@ def test_equal_functions_are_no_layers() -> None:
     )
     assert repeated_layers(functions) is None
     assert repeated_layers("".join(f"func.func @f() {{\n  %b{i} = a.b : {T}\n}}\n" for i in range(200))) is None
+
+
+def test_any_beginning_of_a_text_is_read() -> None:
+    text = stack(14, looped)
+    for end in range(0, len(text), 7):
+        repeated_layers(text[:end])
+
+
+def test_layers_of_other_sizes_are_not_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dynamic(i: int, x: str) -> list[str]:
+        kinds = "tensor<16x?xf32>", "tensor<?x16xf32>"
+        return [
+            f"%a{i} = stablehlo.dot_general {x}, %u{i}, contracting_dims = [1] x [0] : ({T}, {kinds[0]}) -> {kinds[0]}",
+            f"%b{i} = stablehlo.tanh %a{i} : {kinds[0]}",
+            f"%x{i + 1} = stablehlo.dot_general %b{i}, %d{i}, contracting_dims = [1] x [0] : ({kinds[0]}, {kinds[1]}) -> {T}",
+        ]
+
+    weights = ", ".join(f"%u{i}: tensor<16x?xf32>, %d{i}: tensor<?x16xf32>" for i in range(24))
+    text = stack(24, dynamic).replace(f", %w0: {T}", f", {weights}", 1)
+    module = read(text)
+    assert module.shortened is not None
+    alike = {f"arg{2 + i}.{1 - i % 2}": 64 for i in range(48)}
+    for sizes in (alike, alike | {"arg26.1": 4096, "arg27.0": 4096}):
+        shorter = understand(module, bind=sizes)
+        with monkeypatch.context() as patch:
+            patch.setattr(understanding, "repeated_layers", lambda text: None)
+            assert_same(shorter, understand(read(text), bind=sizes))
+
+
+def test_numbers_in_the_text_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = "!torch.vtensor<[16,16],f32>"
+    lines = [f"func.func @main(%x0: {kind}) -> {kind} {{"]
+    for i in range(20):
+        lines += [
+            f"  %n{i} = torch.constant.int 1",
+            f"  %y{i} = torch.aten.mm %x{i}, %x{i} : {kind}, {kind} -> {kind}",
+            f"  %x{i + 1} = torch.aten.add.Tensor %x{i}, %y{i}, %n{i} : {kind}, {kind}, !torch.int -> {kind}",
+        ]
+    text = "\n".join([*lines, f"  return %x20 : {kind}", "}", ""])
+    shorter, whole, was_needed = readings(text, monkeypatch)
+    assert not was_needed
+    assert_same(shorter, whole)
+
+
+def test_names_of_later_functions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = f"""func.func private @f(%a: {T}) -> {T} {{
+  %x11 = stablehlo.tanh %a : {T}
+  %x5 = stablehlo.exponential %x11 : {T}
+  %b = stablehlo.add %x11, %x5 : {T}
+  return %b : {T}
+}}
+"""
+    text = stack(11, after=after).replace("  return", f"  %e = func.call @f(%x11) : ({T}) -> {T}\n  return", 1)
+    text = text.replace("return %x11", "return %e", 1)
+    for native in ({}, {"native": no_native_parser}):
+        shorter, whole, was_needed = readings(text, monkeypatch, **native)
+        assert not was_needed
+        assert_same(shorter, whole)
+
+
+def test_a_function_without_the_layers_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = stack(after=f"func.func @other(%a: {T}) -> {T} {{\n  %b = stablehlo.tanh %a : {T}\n  return %b : {T}\n}}\n")
+    module = read(text)
+    assert module.shortened is not None
+    assert [node.op for node in understand(module, "other").nodes] == ["stablehlo.tanh"]
 
 
 def test_layers_with_operations_that_nothing_reads_are_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
