@@ -19,7 +19,18 @@ from .parse.text_limits import checked_text, no_collection
 from .parse.tolerant_parser import read_tolerant
 from .program import Node, Program
 from .semantics.dynamic_sizes import bound, bound_sizes
-from .types.graph import Block, Function, Module, Op, Origin, Region, Shortened, ValueType, is_beyond_numbers
+from .types.graph import (
+    Block,
+    Function,
+    Module,
+    Op,
+    Origin,
+    Region,
+    RepeatedLayers,
+    Shortened,
+    ValueType,
+    is_beyond_numbers,
+)
 from .walk.walk import Walk
 
 NativeParsers = Callable[[str], NativeReading]
@@ -113,7 +124,7 @@ def _understood(module: Module, function: str | None, bind: Mapping[str, int]) -
 
     chosen = _chosen(module, function)
     shortened = module.shortened
-    inputs: Sequence[Sequence[int]] = () if shortened is None else _layer_inputs(shortened, chosen)
+    inputs: Sequence[Sequence[int]] = () if shortened is None else _layer_inputs(shortened, chosen, module.types)
     needed = {value for layer in inputs for value in layer}
     live = {id(function): _without_dead_code(function, needed) for function in module.functions}
     module, chosen = replace(module, functions=tuple(function for function, _ in live.values())), live[id(chosen)][0]
@@ -160,19 +171,52 @@ def _understood(module: Module, function: str | None, bind: Mapping[str, int]) -
     )
 
 
-def _layer_inputs(shortened: Shortened, function: Function) -> Sequence[tuple[int, ...]]:
+def _layer_inputs(shortened: Shortened, function: Function, types: Sequence[ValueType]) -> Sequence[tuple[int, ...]]:
     """For each layer of the whole text the values that it reads and the layer before does not.
 
     Raises:
         WholeTextNeeded: the layers are not this function's.
     """
-    ops = function.body.blocks[0].ops if function.body is not None and function.body.blocks else []
-    values: dict[Origin, int] = {("line", op.line): op.results[0] for op in ops if op.line and len(op.results) == 1}
+    blocks, layers = function.body.blocks if function.body is not None else [], shortened.layers
+    if (
+        len(blocks) != 1
+        or all(op.line != layers.line for op in blocks[0].ops)
+        or _carries_numbers(blocks[0], layers, types)
+    ):
+        raise WholeTextNeeded(shortened)
+    values: dict[Origin, int] = {
+        ("line", op.line): op.results[0] for op in blocks[0].ops if op.line and len(op.results) == 1
+    }
     values.update((("argument", position), value) for position, value in enumerate(function.arguments))
     try:
-        return [tuple([values[origin] for origin in origins]) for origins in shortened.layers.origins]
+        return [tuple([values[origin] for origin in origins]) for origins in layers.origins]
     except KeyError:
         raise WholeTextNeeded(shortened) from None
+
+
+_MOST_NUMBERS = 8
+"""Elements of the largest array of integers whose values may be followed, as those of shapes and counters are."""
+
+
+def _carries_numbers(block: Block, layers: RepeatedLayers, types: Sequence[ValueType]) -> bool:
+    """Whether numbers that are no data go from a layer to the next, or to what follows: they may count the layers."""
+    layer_of: dict[int, int | None] = {}
+    for op in block.ops:
+        layer = layers.layer_of(op.line)
+        if any(layer_of.get(value, layer) != layer for value in _values_read(op)):
+            return True
+        if layer is not None:
+            layer_of.update((value, layer) for value in op.results if _may_count(types[value]))
+    return False
+
+
+def _may_count(kind: ValueType) -> bool:
+    if not kind.is_array:
+        return True
+    return kind.dtype in _INTEGERS and (not kind.is_static or kind.elements <= _MOST_NUMBERS)
+
+
+_INTEGERS = frozenset({"i1", "index", "int8", "i16", "int32", "int64"})
 
 
 def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Sequence[ValueType]) -> list[str]:

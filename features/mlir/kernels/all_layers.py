@@ -6,6 +6,7 @@ alike. Then the model stands for those between it and the last.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -54,7 +55,7 @@ def with_all_layers(
     starts = _starts(layers, nodes)
     if starts is not None and len(nodes) + (layers.n_layers - LAYERS_READ) * (starts[1] - starts[0]) <= MAX_OPS:
         stack = _ReadLayers(layers, inputs, nodes, groups, starts)
-        if stack.match_nodes(types, returned) and stack.reads_only_the_last_layer() and stack.match_kernels():
+        if stack.match_nodes(types, returned) and stack.reads_only_the_last_layer(returned) and stack.match_kernels():
             created = [*stack.created, *stack.added_values(types)]
             outputs = stack.all_outputs(created, returned)
             if outputs is not None:
@@ -179,10 +180,19 @@ class _ReadLayers:
             for value, of_model in zip(self.created[_MODEL - 1], self.created[_MODEL], strict=True)
         )
 
-    def reads_only_the_last_layer(self) -> bool:
-        """Whether what follows the last layer reads nothing of the layers before it, nor values of their own."""
-        before = set().union(*self.created, *self.inputs[:LAYERS_READ])
-        return all(before.isdisjoint(node.operands) for node in self.nodes[self.starts[LAYERS_READ] :])
+    def reads_only_the_last_layer(self, returned: Values) -> bool:
+        """Whether what follows the last layer reads nothing of the layers before it, nor what they read; neither is an input
+        returned, nor anything computed before the layers read both by them and after them.
+        """
+        nodes, starts = self.nodes, self.starts
+        before = set().union(*self.created, *self.inputs[:-1]).difference(self.inputs[-1])
+        read = {value for node in nodes[starts[0] : starts[LAYERS_READ]] for value in node.operands}
+        shared = {value for node in nodes[: starts[0]] if node.kind != "constant" for value in node.results} & read
+        inputs = set().union(*self.inputs)
+        return inputs.isdisjoint(returned) and all(
+            before.isdisjoint(node.operands) and shared.isdisjoint(node.operands)
+            for node in nodes[starts[LAYERS_READ] :]
+        )
 
     def match_kernels(self) -> bool:
         """Whether the model's kernels are those of the layer before it, and what those after them need is known."""
@@ -197,10 +207,37 @@ class _ReadLayers:
                 and replace(group, nodes=of_model.nodes, needs=of_model.needs) == of_model
             ):
                 return False
-        return all(
+        return self._grow_alike() and all(
             self.in_nodes.are_known(group.nodes, self.starts[0], self.starts[_MODEL])
             and self.in_needs.are_known(group.needs, self.first_group, first)
             for group in groups[self.last_group :]
+        )
+
+    def _grow_alike(self) -> bool:
+        """Whether kernels that need earlier layers wait for as many more kernels in each layer, and for more than others do.
+
+        Fusion compares for how many kernels two of them wait. Only so does it decide alike for any number of layers.
+        """
+        layers = [bisect_right(self.starts, group.nodes[-1]) for group in self.groups]
+        waits: list[int] = []
+        follows: list[bool] = []
+        for group, layer in zip(self.groups, layers, strict=True):
+            waits.append(1 + max([waits[need] for need in group.needs], default=0))
+            follows.append(any(follows[need] or 0 < layers[need] < layer for need in group.needs))
+        model = range(self.last_group - self.n_groups, self.last_group)
+        gains = {waits[i] - waits[i - self.n_groups] for i in model if follows[i]}
+        fewest = min([waits[i - self.n_groups] for i in model if follows[i]], default=0)
+        others = [
+            waits[need]
+            for group, is_after in zip(self.groups, follows, strict=True) if is_after
+            for need in group.needs if not follows[need]
+        ]  # fmt: skip
+        return (
+            len(gains) <= 1
+            and 0 not in gains
+            and all(follows[i] == follows[i - self.n_groups] for i in model)
+            and all(waits[i] == waits[i - self.n_groups] for i in model if not follows[i])
+            and max(others, default=0) < fewest
         )
 
     def added_values(self, types: list[ValueType]) -> list[Values]:
@@ -253,10 +290,9 @@ class _ReadLayers:
     def _names(self, created: Sequence[Values], layer: int, layers: int, layers_back: int) -> Mapping[int, int]:
         """What the values that a layer reads and makes are called so many layers further."""
         names: dict[int, int] = {}
-        for before in range(max(layer - layers_back, 0), layer + 1):
+        for before in range(max(layer - layers_back, 0), min(layer, _MODEL) + 1):
             names.update(zip(self.inputs[before], self.inputs[before + layers], strict=True))
-            if before < _LAST:
-                names.update(zip(created[before], created[before + layers], strict=False))
+            names.update(zip(created[before], created[before + layers], strict=False))
         return names
 
     def _copies(self, model: Sequence[Node], names: Mapping[int, int], layers: int) -> Iterator[Node]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..types.graph import LAYERS_READ, Origin, RepeatedLayers
+from .text_limits import MAX_OPS
 
 _Codes = npt.NDArray[np.int64]
 
@@ -24,8 +25,8 @@ _LEAST_SAVED = 0.3
 """Least share of a text's names that must be left out: looking costs a tenth of reading."""
 
 _PERIODS_TRIED = 16
-_MOST_RESULTS = 64
-"""Most results of an operation that are told from operands when they are named one by one."""
+_MOST_RESULTS, _LONGEST_LABEL = 64, 64
+"""Most results of an operation, and arguments of a block, that are told from operands."""
 
 _SHORTEST_PERIOD = 3
 """Names of the smallest layer."""
@@ -34,9 +35,13 @@ _NAME = re.compile(r"(%[\w$.-]+)")
 _RESULT = re.compile(r"(?::\d+)? = ")
 """What follows a name where it is defined as a result."""
 
+_FIRST_ARGUMENT = re.compile(r"(?:\^[\w$.-]+|\breducer|\n *)\($")
+"""What stands before the first argument of a block."""
+
 _HEADER = re.compile(r"^ *(?:\w+\.)?func .*", re.MULTILINE)
-_RESOURCE = re.compile(r"dense_resource<[^>]*>")
-_READ_WHOLE = ("memref<", "tt.func", "loc(", "//")
+_RESOURCE = re.compile(r'dense_resource<[^<>\n"]{0,200}>')
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
+_READ_WHOLE = ("memref", "tt.func", "loc(", "//")
 """Words of texts that are read whole: memory that is written, kernels of Triton, lines of another text, comments."""
 
 
@@ -65,6 +70,8 @@ class _Words:
         self.depths = np.array([piece.count("{") - piece.count("}") for piece in numbers])[self.codes].cumsum()
         self.links = _distances(_numbered(self.names)[0])
         """How many names back each name stands too; 0 where it does not."""
+        self.arguments = range(0)
+        """Places of the arguments of the function with the layers."""
         self._definitions: dict[int, int | None] = {}
 
     def definition(self, place: int) -> int | None:
@@ -84,9 +91,12 @@ class _Words:
 
     def is_definition(self, place: int) -> bool:
         """Whether a name stands where it is defined, as a result or as one of a list of arguments with types."""
-        before, after = self.pieces[place], self.pieces[place + 1]
+        if place in self.arguments:
+            return True
+        after = self.pieces[place + 1]
         if after.startswith(": "):
-            return before.endswith("(") or before.startswith(": ")
+            first = next((i for i in range(place, place - _MOST_RESULTS, -1) if not self.pieces[i].startswith(": ")), 0)
+            return _FIRST_ARGUMENT.search(self.pieces[first][-_LONGEST_LABEL:]) is not None
         if after != ", ":
             return _RESULT.match(after) is not None
         first = self._first_of_line(place)
@@ -105,7 +115,9 @@ class _Words:
 
 def repeated_layers(text: str) -> RepeatedLayers | None:
     """The layers that a text repeats; None where it has none, where they differ, or where little would be saved."""
-    if len(text) < _SHORTEST or any(word in text for word in _READ_WHOLE):
+    if len(text) < _SHORTEST or text.count("\n") > MAX_OPS or any(word in text for word in _READ_WHOLE):
+        return None
+    if '"' in text and any("%" in string for string in _STRING.findall(text)):
         return None
     words = _Words(text)
     for period in _periods(words.codes):
@@ -153,7 +165,8 @@ def _layers(text: str, words: _Words, period: int, first: int, end: int) -> Repe
         return None
     arguments = _NAME.findall(header[0])
     entry = len(_NAME.findall(before, 0, header.start()))
-    stack = _stack(words, period, first, end, int(words.depths[min(entry + len(arguments), first)]))
+    words.arguments = range(entry, entry + len(arguments))
+    stack = _stack(words, period, first, end, int(words.depths[min(words.arguments.stop, first)]))
     if stack is None or any(map(_HEADER.search, words.pieces[stack.start + 1 : stack.start + 1 + period])):
         return None
     inside = words.links[stack.start : stack.end].reshape(stack.n_layers, period)
@@ -161,7 +174,7 @@ def _layers(text: str, words: _Words, period: int, first: int, end: int) -> Repe
     if (links[2:] != links[1]).any():
         return None
     inputs = [j for j in np.flatnonzero(links[1] == 0).tolist() if not words.is_definition(stack.start + j)]
-    origins = _origins(text, words, stack, inputs, entry, len(arguments))
+    origins = _origins(text, words, stack, inputs)
     after = _after(words, stack)
     if origins is None or after is None:
         return None
@@ -172,14 +185,19 @@ def _layers(text: str, words: _Words, period: int, first: int, end: int) -> Repe
     newline = between.rindex("\n")
     blank = "\n" * ((stack.n_layers - LAYERS_READ) * n_lines)
     remaining = [*words.parts[:last_layer], between[:newline], blank, between[newline:]]
-    remaining += words.parts[last_layer + 1 : last_layer + 2 * period]
+    # The last layer that is read has the inputs of the last one of all, which what follows may read too.
+    shift = (stack.n_layers - LAYERS_READ) * period
+    places = [stack.start + (LAYERS_READ - 1) * period + j for j in inputs]
+    names = {words.names[place]: words.names[place + shift] for place in places}
+    remaining += [names.get(part, part) for part in words.parts[last_layer + 1 : last_layer + 2 * period]]
     return RepeatedLayers("".join([*remaining, *after]), line + 1, n_lines, stack.n_layers, origins)
 
 
 def _stack(words: _Words, period: int, first: int, end: int, depth: int) -> _Stack | None:
-    """The layers of a stretch, each from the beginning of a line at this depth of braces."""
+    """The layers of a stretch, each from the beginning of a line at this depth of braces, the last one as late as possible."""
     pieces, end = words.pieces, min(end, len(words.names))
-    for start in range(first, min(first + period, end - period)):
+    for rest in range(period):
+        start = first + (end - first - rest) % period
         if words.depths[start] == depth and "\n" in pieces[start] and _RESULT.match(pieces[start + 1]):
             # The piece before a name has the end of the line before; what follows the last layer must end it alike.
             count = (end - start) // period
@@ -189,10 +207,11 @@ def _stack(words: _Words, period: int, first: int, end: int, depth: int) -> _Sta
     return None
 
 
-def _origins(
-    text: str, words: _Words, stack: _Stack, inputs: Sequence[int], entry: int, n_arguments: int
-) -> tuple[tuple[Origin, ...], ...] | None:
-    """Where each layer's own values come from; None where they are no arguments, and lines that say different things."""
+def _origins(text: str, words: _Words, stack: _Stack, inputs: Sequence[int]) -> tuple[tuple[Origin, ...], ...] | None:
+    """Where each layer's own values come from; None where they are neither arguments nor constants in lines that say the same.
+
+    What is computed from other values may differ in these.
+    """
     lines: list[str] = []
     result: list[tuple[Origin, ...]] = []
     first_definitions: list[str] = []
@@ -201,16 +220,19 @@ def _origins(
         definitions: list[str] = []
         for j in inputs:
             place = words.definition(start + j)
-            if place is None or not entry <= place < stack.start:
+            if place is None or not words.arguments.start <= place < stack.start:
                 return None
-            if place - entry < n_arguments:
-                layer.append(("argument", place - entry))
+            if place in words.arguments:
+                layer.append(("argument", place - words.arguments.start))
                 definitions.append("")
-            else:
-                lines = lines or text.split("\n")
-                line = int(words.lines[place])
-                layer.append(("line", line + 1))
-                definitions.append(_NAME.sub("%", _RESOURCE.sub("", lines[line])))
+                continue
+            lines = lines or text.split("\n")
+            line = int(words.lines[place])
+            definition, n_names = _NAME.subn("%", _RESOURCE.sub("", lines[line]))
+            if n_names > 1:
+                return None
+            layer.append(("line", line + 1))
+            definitions.append(definition)
         if result and definitions != first_definitions:
             return None
         first_definitions = definitions
@@ -221,11 +243,11 @@ def _origins(
 def _after(words: _Words, stack: _Stack) -> list[str] | None:
     """The parts after the last layer, with names of layers that are read; None where others than the last are used there.
 
-    Values of all layers may be returned: of those that are not read the one that stands for them.
+    Values of all layers may be returned, in the order of the layers: of those that are not read the one that stands for them.
     """
     after = words.parts[2 * stack.end :]
     names: dict[str, str] = {}
-    returned: dict[int, set[int]] = {}
+    returned: dict[int, list[int]] = {}
     for place in range(stack.end, len(words.names)):
         name = words.names[place]
         if words.is_definition(place):
@@ -239,9 +261,9 @@ def _after(words: _Words, stack: _Stack) -> list[str] | None:
                 elif not words.is_returned(place):
                     return None
                 else:
-                    returned.setdefault(j, set()).add(layer)
+                    returned.setdefault(j, []).append(layer)
                     layer = min(layer, LAYERS_READ - 2)
                 names[name] = words.names[stack.start + layer * stack.period + j]
         after[2 * (place - stack.end) + 1] = names.get(name, name)
-    inner = set(range(1, stack.n_layers - 1))
-    return after if all(inner <= layers for layers in returned.values()) else None
+    inner = list(range(1, stack.n_layers - 1))
+    return after if all([layer for layer in layers if layer] == inner for layers in returned.values()) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -239,6 +240,87 @@ def test_names_of_later_functions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
         shorter, whole, was_needed = readings(text, monkeypatch, **native)
         assert not was_needed
         assert_same(shorter, whole)
+
+
+def tower(x: str, name: str, depth: int, kind: str) -> str:
+    """Products and an element operation, one after the other."""
+    lines = []
+    for i in range(depth):
+        lines += [
+            f"%{name}p{i} = stablehlo.dot_general {x}, {x}, contracting_dims = [1] x [0] : ({T}, {T}) -> {T}",
+            f"%{name}{i} = stablehlo.{kind} %{name}p{i} : {T}",
+        ]
+        x = f"%{name}{i}"
+    return "\n".join(lines)
+
+
+def counted(i: int, x: str) -> list[str]:
+    """A layer that counts itself, and loops as often."""
+    lines = [f"%i{i} = arith.constant 0 : index"] if i == 0 else []
+    return [
+        *lines,
+        f"%i{i + 1} = arith.addi %i{i}, %one : index",
+        *product(i, x)[:-1],
+        f"%x{i + 1} = scf.for %k = %zero to %i{i + 1} step %one iter_args(%v = %d{i}) -> ({T}) {{",
+        f"  %t = stablehlo.tanh %v : {T}",
+        f"  scf.yield %t : {T}",
+        "}",
+    ]
+
+
+TURNED = "\n".join(f"%w{i} = stablehlo.transpose %r, dims = [1, 0] : ({T}) -> {T}" for i in range(12))
+INDICES = "%zero = arith.constant 0 : index\n%one = arith.constant 1 : index"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        stack().replace("  return %x12", f"  %y = stablehlo.add %x12, %w11 : {T}\n  return %y"),
+        stack(before=tower("%x0", "s", 8, "sine")).replace(
+            "  return %x12", f"  %y = stablehlo.add %x12, %s7 : {T}\n  return %y"
+        ),
+        stack().replace(
+            "  return %x12",
+            "  " + tower("%x0", "s", 8, "sine") + f"\n  %y = stablehlo.add %x12, %s7 : {T}\n  return %y",
+        ),
+        stack(before=TURNED.replace("%r", "%x0")),
+        stack(layer=counted, before=INDICES),
+        stack(returned=" ".join(f"%c{i}" for i in reversed(range(12)))),
+        stack(returned="%w11"),
+        stack().replace("@main(", '@main(%unused: tensor<f32> {k.a = "100 %w5"}, '),
+        stack(before=f"%s = stablehlo.transpose %x0, dims = [1, 0] : ({T}) -> {T}")
+        .replace("%bias, dims = [1] : (tensor<16xf32>)", f"%s, dims = [0, 1] : ({T})")
+        .replace("  return %x12", f"  %y = stablehlo.add %s, %x12 : {T}\n  return %y"),
+    ],
+    ids=["last weights", "tower before", "tower after", "weights turned", "counted", "reversed", "weights returned", "string",
+         "shared"],
+)  # fmt: skip
+def test_what_is_around_layers_changes_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorter = understand(read(text))
+    monkeypatch.setattr(understanding, "repeated_layers", lambda text: None)
+    assert_same(shorter, understand(read(text)))
+
+
+def test_layers_of_a_called_function_have_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = [f"%w{i}" for i in (1, 0, *range(2, 11), 10)]
+    inner = stack().replace("func.func @main", "func.func private @f")
+    arguments = ", ".join(f"%w{i}: {T}" for i in range(12))
+    kinds = ", ".join([T, R, *[T] * 12])
+    text = f"""func.func @main(%x0: {T}, %bias: {R}, {arguments}) -> {T} {{
+  %y = func.call @f(%x0, %bias, {", ".join(order)}) : ({kinds}) -> {T}
+  return %y : {T}
+}}
+{inner}"""
+    shorter = understand(read(text))
+    monkeypatch.setattr(understanding, "repeated_layers", lambda text: None)
+    assert_same(shorter, understand(read(text)))
+
+
+def test_long_words_take_no_longer() -> None:
+    words = "dense_resource<" * 100_000
+    start = time.process_time()
+    assert repeated_layers(stack().replace("{", f'attributes {{k.a = "{words}"}} {{', 1)) is not None
+    assert time.process_time() - start < 5.0
 
 
 def test_a_function_without_the_layers_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
