@@ -26,7 +26,7 @@ RETIRED = {
     "founded", "settle", "bury", "set_ballast", "paper_base", "twin", "throng", "harvest",
     "sieve", "void", "replacing", "committing",
 }  # fmt: skip
-MOST_FILES = 639
+MOST_FILES = 640
 # A field of the JSON that nights write.
 STORED = {("nights_folder.py", "said")}
 NOT_MIRRORED = {"deploy", "page", "reliability", "benchmarks"}

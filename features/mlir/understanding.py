@@ -4,29 +4,25 @@ function is walked, costed and grouped into kernels.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
 from ..errors import SpecError, listed
-from .kernels.all_layers import WholeTextNeeded, with_all_layers
+from .kernels.all_layers import WholeTextNeeded, layer_inputs, with_all_layers
 from .parse.generic_form import NotGenericForm, read_generic
 from .parse.native_parsers import NativeReading, read_native
 from .parse.repeated_layers import repeated_layers
 from .parse.text_limits import checked_text, no_collection
 from .parse.tolerant_parser import read_tolerant
 from .program import Node, Program
+from .semantics.dead_code import operations_inside, that_do_something, without_dead_code
 from .semantics.dynamic_sizes import bound, bound_sizes
 from .types.graph import (
-    Block,
     Function,
     Module,
     Op,
-    Origin,
-    Region,
-    RepeatedLayers,
     Shortened,
     ValueType,
     is_beyond_numbers,
@@ -124,9 +120,9 @@ def _understood(module: Module, function: str | None, bind: Mapping[str, int]) -
 
     chosen = _chosen(module, function)
     shortened = module.shortened
-    inputs: Sequence[Sequence[int]] = () if shortened is None else _layer_inputs(shortened, chosen, module.types)
+    inputs: Sequence[Sequence[int]] = () if shortened is None else layer_inputs(shortened, chosen, module.types)
     needed = {value for layer in inputs for value in layer}
-    live = {id(function): _without_dead_code(function, needed) for function in module.functions}
+    live = {id(function): without_dead_code(function, needed) for function in module.functions}
     module, chosen = replace(module, functions=tuple(function for function, _ in live.values())), live[id(chosen)][0]
     argument_types = [module.types[value] for value in chosen.arguments]
     kinds, scalars = bound(argument_types, bind)
@@ -150,7 +146,7 @@ def _understood(module: Module, function: str | None, bind: Mapping[str, int]) -
     groups = group(nodes, types, outputs)
     dead = [op for _, ops in live.values() for op in ops]
     if shortened is not None:
-        if scalars or _that_do_something(op for op in dead if shortened.layers.layer_of(op.line) is not None):
+        if scalars or that_do_something(op for op in dead if shortened.layers.layer_of(op.line) is not None):
             raise WholeTextNeeded(shortened)
         nodes, groups, outputs = with_all_layers(shortened, inputs, nodes, groups, types, returned)
     return Program(
@@ -171,54 +167,6 @@ def _understood(module: Module, function: str | None, bind: Mapping[str, int]) -
     )
 
 
-def _layer_inputs(shortened: Shortened, function: Function, types: Sequence[ValueType]) -> Sequence[tuple[int, ...]]:
-    """For each layer of the whole text the values that it reads and the layer before does not.
-
-    Raises:
-        WholeTextNeeded: the layers are not this function's.
-    """
-    blocks, layers = function.body.blocks if function.body is not None else [], shortened.layers
-    if (
-        len(blocks) != 1
-        or all(op.line != layers.line for op in blocks[0].ops)
-        or _carries_numbers(blocks[0], layers, types)
-    ):
-        raise WholeTextNeeded(shortened)
-    values: dict[Origin, int] = {
-        ("line", op.line): op.results[0] for op in blocks[0].ops if op.line and len(op.results) == 1
-    }
-    values.update((("argument", position), value) for position, value in enumerate(function.arguments))
-    try:
-        return [tuple([values[origin] for origin in origins]) for origins in layers.origins]
-    except KeyError:
-        raise WholeTextNeeded(shortened) from None
-
-
-_MOST_NUMBERS = 8
-"""Elements of the largest array of integers whose values may be followed, as those of shapes and counters are."""
-
-
-def _carries_numbers(block: Block, layers: RepeatedLayers, types: Sequence[ValueType]) -> bool:
-    """Whether numbers that are no data go from a layer to the next, or to what follows: they may count the layers."""
-    layer_of: dict[int, int | None] = {}
-    for op in block.ops:
-        layer = layers.layer_of(op.line)
-        if any(layer_of.get(value, layer) != layer for value in _values_read(op)):
-            return True
-        if layer is not None:
-            layer_of.update((value, layer) for value in op.results if _may_count(types[value]))
-    return False
-
-
-def _may_count(kind: ValueType) -> bool:
-    if not kind.is_array:
-        return True
-    return kind.dtype in _INTEGERS and (not kind.is_static or kind.elements <= _MOST_NUMBERS)
-
-
-_INTEGERS = frozenset({"i1", "index", "int8", "i16", "int32", "int64"})
-
-
 def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Sequence[ValueType]) -> list[str]:
     """One note for the arguments and results whose bytes are not known."""
     items = [
@@ -227,80 +175,9 @@ def _of_unknown_size(arguments: Sequence[int], outputs: Sequence[int], types: Se
     return [f"the size of {listed(dict.fromkeys(items))} is not known, and its bytes are not counted"] if items else []
 
 
-_PURE = frozenset({"stablehlo", "mhlo", "chlo", "tosa", "linalg", "tensor", "arith", "math", "torch", "complex"})
-"""Dialects whose operations do nothing but make their results, most of them."""
-
-_NOT_PURE = frozenset((
-    "custom_call", "custom", "infeed", "outfeed", "send", "recv", "create_token", "after_all", "all_gather", "all_reduce",
-    "all_to_all", "collective_broadcast", "collective_permute", "reduce_scatter", "while", "if", "case", "composite",
-    "while_loop", "cond_if",
-))  # fmt: skip
-"""Those of their operations that may do more, or that hold a program of their own."""
-
-_IN_PLACE = re.compile(r"^torch\.(aten\.\w*_(\.|$)|prim|operator|overwrite)")
-"""Operations of PyTorch that may write to what they are given: `torch.aten.add_.Tensor`."""
-
-
-def _without_dead_code(function: Function, needed: Iterable[int] = ()) -> tuple[Function, list[Op]]:
-    """The function without operations whose results nothing reads, as compilers remove them, and those operations.
-
-    What is not in the text reads the values that are `needed`.
-
-    One without a return of values is a piece of a text and stays as it is; so does what is inside of loops and branches, and
-    calls.
-    """
-    if function.body is None or len(function.body.blocks) != 1:
-        return function, []
-    block = function.body.blocks[0]
-    if not block.ops or not block.ops[-1].operands or not block.ops[-1].name.endswith("return"):
-        return function, []
-    readers = Counter(value for op in block.ops if op.name not in _NO_READERS for value in _values_read(op))
-    readers.update(needed)
-    dead: list[Op] = []
-    for op in reversed(block.ops):
-        if op.results and not any(map(readers.__getitem__, op.results)) and _is_pure(op):
-            dead.append(op)
-            readers.subtract(_values_read(op))
-    if not dead:
-        return function, []
-    left_out = set(map(id, dead))
-    live = Block(block.arguments, [op for op in block.ops if id(op) not in left_out])
-    return replace(function, body=Region([live])), dead[::-1]
-
-
-_NO_READERS = frozenset({"torch.bind_symbolic_shape"})
-"""Operations that say something of a value and do not need it."""
-
-
-def _is_pure(op: Op) -> bool:
-    """Whether an operation does nothing but make its results."""
-    if op.dialect not in _PURE or op.name.rpartition(".")[2] in _NOT_PURE or _IN_PLACE.search(op.name):
-        return False
-    return all(other.name.endswith(("yield", "return")) or _is_pure(other) for other in _inside(op))
-
-
-def _values_read(op: Op) -> Sequence[int]:
-    """The values that an operation reads, those that its regions read among them."""
-    return (
-        [*op.operands, *(value for other in _inside(op) for value in _values_read(other))]
-        if op.regions
-        else op.operands
-    )
-
-
-def _inside(op: Op) -> Iterable[Op]:
-    """The operations of its regions; regions of theirs are not entered."""
-    return (other for region in op.regions for block in region.blocks for other in block.ops)
-
-
-def _that_do_something(ops: Iterable[Op]) -> list[str]:
-    """Names of the operations that are no constants and no room for results."""
-    return [op.name for op in ops if not re.search(r"const|empty|literal", op.name)]
-
-
 def _not_read(dead: Iterable[Op]) -> list[str]:
     """One note for operations that are left out because nothing reads their results; constants cost nothing anyway."""
-    names = Counter(_that_do_something(dead))
+    names = Counter(that_do_something(dead))
     if not names:
         return []
     shown = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in names.most_common(_SHOWN))
@@ -409,5 +286,5 @@ def _count(ops: Iterable[Op]) -> int:
     while waiting:
         op = waiting.pop()
         result += 1
-        waiting += _inside(op)
+        waiting += operations_inside(op)
     return result

@@ -14,7 +14,8 @@ from itertools import chain, pairwise
 
 from ..parse.text_limits import MAX_OPS
 from ..program import Group, Node
-from ..types.graph import LAYERS_READ, RepeatedLayers, Shortened, ValueType
+from ..semantics.dead_code import values_read
+from ..types.graph import LAYERS_READ, Block, Function, Origin, RepeatedLayers, Shortened, ValueType
 
 _LAST = LAYERS_READ - 1
 _MODEL = LAYERS_READ - 2
@@ -28,6 +29,54 @@ class WholeTextNeeded(Exception):  # noqa: N818  no error: the whole text is rea
     def __init__(self, shortened: Shortened) -> None:
         super().__init__("the layers that were read do not give the whole program")
         self.shortened = shortened
+
+
+def layer_inputs(shortened: Shortened, function: Function, types: Sequence[ValueType]) -> Sequence[tuple[int, ...]]:
+    """For each layer of the whole text the values that it reads and the layer before does not.
+
+    Raises:
+        WholeTextNeeded: the layers are not this function's.
+    """
+    blocks, layers = function.body.blocks if function.body is not None else [], shortened.layers
+    if (
+        len(blocks) != 1
+        or all(op.line != layers.line for op in blocks[0].ops)
+        or _carries_numbers(blocks[0], layers, types)
+    ):
+        raise WholeTextNeeded(shortened)
+    values: dict[Origin, int] = {
+        ("line", op.line): op.results[0] for op in blocks[0].ops if op.line and len(op.results) == 1
+    }
+    values.update((("argument", position), value) for position, value in enumerate(function.arguments))
+    try:
+        return [tuple([values[origin] for origin in origins]) for origins in layers.origins]
+    except KeyError:
+        raise WholeTextNeeded(shortened) from None
+
+
+_MOST_NUMBERS = 8
+"""Elements of the largest array of integers whose values may be followed, as those of shapes and counters are."""
+
+
+def _carries_numbers(block: Block, layers: RepeatedLayers, types: Sequence[ValueType]) -> bool:
+    """Whether numbers that are no data go from a layer to the next, or to what follows: they may count the layers."""
+    layer_of: dict[int, int | None] = {}
+    for op in block.ops:
+        layer = layers.layer_of(op.line)
+        if any(layer_of.get(value, layer) != layer for value in values_read(op)):
+            return True
+        if layer is not None:
+            layer_of.update((value, layer) for value in op.results if _may_count(types[value]))
+    return False
+
+
+def _may_count(kind: ValueType) -> bool:
+    if not kind.is_array:
+        return True
+    return kind.dtype in _INTEGERS and (not kind.is_static or kind.elements <= _MOST_NUMBERS)
+
+
+_INTEGERS = frozenset({"i1", "index", "int8", "i16", "int32", "int64"})
 
 
 def with_all_layers(
@@ -207,37 +256,10 @@ class _ReadLayers:
                 and replace(group, nodes=of_model.nodes, needs=of_model.needs) == of_model
             ):
                 return False
-        return self._grow_alike() and all(
+        return _grow_alike(self.groups, self.starts, self.n_groups, self.last_group) and all(
             self.in_nodes.are_known(group.nodes, self.starts[0], self.starts[_MODEL])
             and self.in_needs.are_known(group.needs, self.first_group, first)
             for group in groups[self.last_group :]
-        )
-
-    def _grow_alike(self) -> bool:
-        """Whether kernels that need earlier layers wait for as many more kernels in each layer, and for more than others do.
-
-        Fusion compares for how many kernels two of them wait. Only so does it decide alike for any number of layers.
-        """
-        layers = [bisect_right(self.starts, group.nodes[-1]) for group in self.groups]
-        waits: list[int] = []
-        follows: list[bool] = []
-        for group, layer in zip(self.groups, layers, strict=True):
-            waits.append(1 + max([waits[need] for need in group.needs], default=0))
-            follows.append(any(follows[need] or 0 < layers[need] < layer for need in group.needs))
-        model = range(self.last_group - self.n_groups, self.last_group)
-        gains = {waits[i] - waits[i - self.n_groups] for i in model if follows[i]}
-        fewest = min([waits[i - self.n_groups] for i in model if follows[i]], default=0)
-        others = [
-            waits[need]
-            for group, is_after in zip(self.groups, follows, strict=True) if is_after
-            for need in group.needs if not follows[need]
-        ]  # fmt: skip
-        return (
-            len(gains) <= 1
-            and 0 not in gains
-            and all(follows[i] == follows[i - self.n_groups] for i in model)
-            and all(waits[i] == waits[i - self.n_groups] for i in model if not follows[i])
-            and max(others, default=0) < fewest
         )
 
     def added_values(self, types: list[ValueType]) -> list[Values]:
@@ -316,6 +338,34 @@ class _ReadLayers:
             nodes, group.kind, group.dtype, group.flops, group.transcendentals, group.bytes_in, group.bytes_out, group.runs,
             group.parallelism, group.spec, group.stand_in, needs, group.title,
         )  # fmt: skip
+
+
+def _grow_alike(groups: Sequence[Group], starts: Sequence[int], n_groups: int, last_group: int) -> bool:
+    """Whether kernels that need earlier layers wait for as many more kernels in each layer, and for more than others do.
+
+    Fusion compares for how many kernels two of them wait. Only so does it decide alike for any number of layers.
+    """
+    layers = [bisect_right(starts, group.nodes[-1]) for group in groups]
+    waits: list[int] = []
+    follows: list[bool] = []
+    for group, layer in zip(groups, layers, strict=True):
+        waits.append(1 + max([waits[need] for need in group.needs], default=0))
+        follows.append(any(follows[need] or 0 < layers[need] < layer for need in group.needs))
+    model = range(last_group - n_groups, last_group)
+    gains = {waits[i] - waits[i - n_groups] for i in model if follows[i]}
+    fewest = min([waits[i - n_groups] for i in model if follows[i]], default=0)
+    others = [
+        waits[need]
+        for group, is_after in zip(groups, follows, strict=True) if is_after
+        for need in group.needs if not follows[need]
+    ]  # fmt: skip
+    return (
+        len(gains) <= 1
+        and 0 not in gains
+        and all(follows[i] == follows[i - n_groups] for i in model)
+        and all(waits[i] == waits[i - n_groups] for i in model if not follows[i])
+        and max(others, default=0) < fewest
+    )
 
 
 def _do_the_same(node: Node, other: Node) -> bool:
