@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,9 +56,16 @@ def readings(text: str, monkeypatch: pytest.MonkeyPatch, **native: Any) -> tuple
     read_whole = module.shortened.read_whole
     module.shortened = module.shortened._replace(read_whole=lambda: whole.append(1) or read_whole())  # type: ignore[func-returns-value]
     shorter = understand(module)
+    return shorter, by_every_line(text, monkeypatch, **native), bool(whole)
+
+
+def by_every_line(
+    text: str, monkeypatch: pytest.MonkeyPatch, bind: Mapping[str, int] | None = None, **native: Any
+) -> Program:
+    """The program of a text of which every line is read."""
     with monkeypatch.context() as patch:
         patch.setattr(understanding, "repeated_layers", lambda text: None)
-        return shorter, understand(read(text, **native)), bool(whole)
+        return understand(read(text, **native), bind=bind)
 
 
 def said(program: Program) -> Any:
@@ -170,8 +177,7 @@ def test_numbers_outside_that_differ_are_no_equal_layers() -> None:
 
 def test_layers_in_a_loop_or_with_memory_are_all_read() -> None:
     inside = stack().replace("  %a0 =", f"  %q:1 = scf.execute_region -> {T} {{\n  %a0 =")
-    inside = inside.replace("  return", f"  scf.yield %x12 : {T}\n  }}\n  return")
-    assert repeated_layers(inside) is None
+    assert repeated_layers(inside.replace("  return", f"  scf.yield %x12 : {T}\n  }}\n  return")) is None
     assert repeated_layers(stack().replace("tensor<16x16xf32>", "memref<16x16xf32>")) is None
 
 
@@ -205,10 +211,7 @@ def test_layers_of_other_sizes_are_not_alike(monkeypatch: pytest.MonkeyPatch) ->
     assert module.shortened is not None
     alike = {f"arg{2 + i}.{1 - i % 2}": 64 for i in range(48)}
     for sizes in (alike, alike | {"arg26.1": 4096, "arg27.0": 4096}):
-        shorter = understand(module, bind=sizes)
-        with monkeypatch.context() as patch:
-            patch.setattr(understanding, "repeated_layers", lambda text: None)
-            assert_same(shorter, understand(read(text), bind=sizes))
+        assert_same(understand(module, bind=sizes), by_every_line(text, monkeypatch, sizes))
 
 
 def test_numbers_in_the_text_of_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,38 +299,31 @@ INDICES = "%zero = arith.constant 0 : index\n%one = arith.constant 1 : index"
          "shared"],
 )  # fmt: skip
 def test_what_is_around_layers_changes_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    shorter = understand(read(text))
-    monkeypatch.setattr(understanding, "repeated_layers", lambda text: None)
-    assert_same(shorter, understand(read(text)))
+    assert_same(understand(read(text)), by_every_line(text, monkeypatch))
 
 
 def test_layers_of_a_called_function_have_its_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    order = [f"%w{i}" for i in (1, 0, *range(2, 11), 10)]
+    order = ", ".join(f"%w{i}" for i in (1, 0, *range(2, 11), 10))
     inner = stack().replace("func.func @main", "func.func private @f")
     arguments = ", ".join(f"%w{i}: {T}" for i in range(12))
-    kinds = ", ".join([T, R, *[T] * 12])
     text = f"""func.func @main(%x0: {T}, %bias: {R}, {arguments}) -> {T} {{
-  %y = func.call @f(%x0, %bias, {", ".join(order)}) : ({kinds}) -> {T}
+  %y = func.call @f(%x0, %bias, {order}) : ({", ".join([T, R, *[T] * 12])}) -> {T}
   return %y : {T}
 }}
 {inner}"""
-    shorter = understand(read(text))
-    monkeypatch.setattr(understanding, "repeated_layers", lambda text: None)
-    assert_same(shorter, understand(read(text)))
+    assert_same(understand(read(text)), by_every_line(text, monkeypatch))
 
 
 def test_long_words_take_no_longer() -> None:
     words = "dense_resource<" * 100_000
-    start = time.process_time()
-    assert repeated_layers(stack().replace("{", f'attributes {{k.a = "{words}"}} {{', 1)) is not None
+    text, start = stack().replace("{", f'attributes {{k.a = "{words}"}} {{', 1), time.process_time()
+    assert repeated_layers(text) is not None
     assert time.process_time() - start < 5.0
 
 
-def test_a_function_without_the_layers_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = stack(after=f"func.func @other(%a: {T}) -> {T} {{\n  %b = stablehlo.tanh %a : {T}\n  return %b : {T}\n}}\n")
-    module = read(text)
-    assert module.shortened is not None
-    assert [node.op for node in understand(module, "other").nodes] == ["stablehlo.tanh"]
+def test_a_function_without_the_layers_is_understood() -> None:
+    other = stack(1).replace("@main", "@other")
+    assert len(understand(read(stack(after=other)), "other").nodes) == 5
 
 
 def test_layers_with_operations_that_nothing_reads_are_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,9 +347,8 @@ def test_lines_are_those_of_the_whole_text(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_text_that_native_parsers_refuse_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     text = stack(40).replace("  return", f"  %y = stablehlo.no_such_operation %x40 : {T}\n  return")
     module = read(text)
-    assert module.shortened is None
     monkeypatch.setattr(understanding, "repeated_layers", lambda text: None)
-    assert module.refusals == read(text).refusals != ()
+    assert (module.shortened, bool(module.refusals), module.refusals) == (None, True, read(text).refusals)
 
 
 def drawn(seed: int) -> str:
@@ -369,29 +364,22 @@ def drawn(seed: int) -> str:
         values, lines = [x], []
         for j, (kind, (one, other)) in enumerate(zip(kinds, picks, strict=True)):
             a, b, v = values[int(one * len(values))], values[int(other * len(values))], f"%v{i}_{j}"
+            own, short = f"{i}_{j}", "tensor<256xf32>"
             lines += {
-                "add": [f"{v} = stablehlo.add {a}, {b} : {T}"],
-                "tanh": [f"{v} = stablehlo.tanh {a} : {T}"],
-                "dot": [f"{v} = stablehlo.dot_general {a}, {b}, contracting_dims = [1] x [0] : ({T}, {T}) -> {T}"],
-                "own": [f"{v} = stablehlo.dot_general {a}, %w{i}, contracting_dims = [1] x [0] : ({T}, {T}) -> {T}"],
-                "sum": [
-                    f"%z{i}_{j} = stablehlo.constant dense<0.0> : tensor<f32>",
-                    f"%s{i}_{j} = stablehlo.reduce({a} init: %z{i}_{j}) applies stablehlo.add across dimensions = [1] : "
-                    f"({T}, tensor<f32>) -> {R}",
-                    f"{v} = stablehlo.broadcast_in_dim %s{i}_{j}, dims = [0] : ({R}) -> {T}",
-                ],
-                "number": [
-                    f"%n{i}_{j} = stablehlo.constant dense<2.0> : {T}",
-                    f"{v} = stablehlo.multiply {a}, %n{i}_{j} : {T}",
-                ],
-                "transpose": [f"{v} = stablehlo.transpose {a}, dims = [1, 0] : ({T}) -> {T}"],
-                "reshape": [
-                    f"%f{i}_{j} = stablehlo.reshape {a} : ({T}) -> tensor<256xf32>",
-                    f"{v} = stablehlo.reshape %f{i}_{j} : (tensor<256xf32>) -> {T}",
-                ],
-                "back": [f"{v} = stablehlo.add {a}, %x{max(i - 1, 0)} : {T}"],
-                "call": [f"{v} = func.call @relu({a}) : ({T}) -> {T}"],
-            }[kind]  # fmt: skip
+                "add": f"{v} = stablehlo.add {a}, {b} : {T}",
+                "back": f"{v} = stablehlo.add {a}, %x{max(i - 1, 0)} : {T}",
+                "tanh": f"{v} = stablehlo.tanh {a} : {T}",
+                "dot": f"{v} = stablehlo.dot_general {a}, {b}, contracting_dims = [1] x [0] : ({T}, {T}) -> {T}",
+                "own": f"{v} = stablehlo.dot_general {a}, %w{i}, contracting_dims = [1] x [0] : ({T}, {T}) -> {T}",
+                "sum": f"""%z{own} = stablehlo.constant dense<0.0> : tensor<f32>
+  %s{own} = stablehlo.reduce({a} init: %z{own}) applies stablehlo.add across dimensions = [1] : ({T}, tensor<f32>) -> {R}
+  {v} = stablehlo.broadcast_in_dim %s{own}, dims = [0] : ({R}) -> {T}""",
+                "number": f"%n{own} = stablehlo.constant dense<2.0> : {T}\n  {v} = stablehlo.multiply {a}, %n{own} : {T}",
+                "transpose": f"{v} = stablehlo.transpose {a}, dims = [1, 0] : ({T}) -> {T}",
+                "reshape": f"""%f{own} = stablehlo.reshape {a} : ({T}) -> {short}
+  {v} = stablehlo.reshape %f{own} : ({short}) -> {T}""",
+                "call": f"{v} = func.call @relu({a}) : ({T}) -> {T}",
+            }[kind].split("\n  ")
             values.append(v)
         for j, value in enumerate(values[1:-1]):
             lines.append(f"%t{i}_{j} = stablehlo.add {values[-1]}, {value} : {T}")
