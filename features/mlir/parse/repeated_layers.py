@@ -40,7 +40,8 @@ _FIRST_ARGUMENT = re.compile(r"(?:\^[\w$.-]+|\breducer|\n *)\($")
 
 _HEADER = re.compile(r"^ *(?:\w+\.)?func .*", re.MULTILINE)
 _RESOURCE = re.compile(r'dense_resource<[^<>\n"]{0,200}>')
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"')
+# The closing quote may be missing: to look for it again from every later quote would take quadratic time.
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*+"?+')
 _READ_WHOLE = ("memref", "tt.func", "loc(", "//")
 """Words of texts that are read whole: memory that is written, kernels of Triton, lines of another text, comments."""
 

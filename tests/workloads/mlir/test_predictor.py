@@ -81,7 +81,7 @@ def test_sizes_of_a_program_are_never_on_two_sides_of_a_split(
 
 def test_what_is_shipped_is_small_and_beats_its_own_base() -> None:
     assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 4e6
-    assert sum(path.stat().st_size for path in PROGRAMS_DIR.iterdir()) < 11e6
+    assert sum(path.stat().st_size for path in PROGRAMS_DIR.iterdir()) < 14e6
     manifest = json.loads((SHIPPED / "manifest.json").read_text())
     assert set(manifest["devices"]) == {DEVICE, "amd-epyc-7003-vm-2c"}
     for model in manifest["devices"].values():

@@ -33,6 +33,7 @@ from .program_model import (
     Characteristic,
     ProgramEngine,
     ProgramModel,
+    at_mean_speed,
     blended,
     columns_of,
     compilers_of,
@@ -115,7 +116,7 @@ def train_programs(
     graphs = {f"{GROUP_TREES} {name}": tree_graph(items, n_inputs) for name, items in boosters.items() if items}
     graphs[GROUP_NETWORK] = network_graph(held_out.fits)
     progress("intervals", config.folds, config.folds)
-    scores, graphs[SCALE] = _calibrated(measured, inputs, answer, config.seed)
+    answer, scores, graphs[SCALE] = _calibrated(measured, inputs, answer, config.seed)
     return ProgramModel(
         device=measured.device,
         settings=measured.settings,
@@ -153,14 +154,19 @@ def _tree_answers(boosters: Mapping[str, Sequence[Any]], measured: MeasuredProgr
     return result
 
 
-def _calibrated(measured: MeasuredPrograms, x: Any, answer: Floats, seed: int) -> tuple[dict[str, Scores], bytes]:
-    """Scores by compiler, and the graph of error sizes."""
-    errors = (measured.log_latency - answer).ravel()
+def _calibrated(
+    measured: MeasuredPrograms, x: Any, middle: Floats, seed: int
+) -> tuple[Floats, dict[str, Scores], bytes]:
+    """Answers at the mean speed, scores of their errors by compiler, and the graph of error sizes."""
+    errors = (measured.log_latency - middle).ravel()
     halves = np.repeat(folds_of(measured.names, 2, seed + 1), len(measured.settings))
     known = np.flatnonzero(~np.isnan(errors))
     sizes, graph = held_out_error_sizes(x, errors, halves, known, known, seed)
-    compiler, scores = _compiler_of_rows(measured)[known], errors[known] / sizes
-    return {name: Scores.of(scores[compiler == name]) for name in np.unique(compiler).tolist()}, graph
+    answer = middle.copy()
+    answer.flat[known] = at_mean_speed(middle.flat[known], sizes)
+    compiler, scores = _compiler_of_rows(measured)[known], (measured.log_latency - answer).flat[known] / sizes
+    by_compiler = {name: Scores.of(scores[compiler == name]) for name in np.unique(compiler).tolist()}
+    return answer, by_compiler, graph
 
 
 def _compiler_of_rows(measured: MeasuredPrograms) -> Any:
@@ -245,7 +251,7 @@ class ProgramReport:
         n_rows: Rows.
         settings: Compilers and thread counts.
         weights: Weights of the members by setting.
-        errors: Errors of every member and of their blend for programs held out, by slice.
+        errors: Errors of every member and of their blend for programs held out, by slice; only the blend is at the mean speed.
         left_out: Why rows were left out.
     """
 

@@ -25,6 +25,7 @@ from kernelcast.workloads.mlir.learned.network_training import Schedule, answers
 from kernelcast.workloads.mlir.learned.program_model import (
     ProgramEngine,
     ProgramModel,
+    at_mean_speed,
     blended,
     feed,
     load_models,
@@ -139,6 +140,15 @@ def test_weights_prefer_the_better_member_and_add_up() -> None:
     answer = blended(members | {"analytic": np.full_like(y, 7.0)}, weights, is_empty)
     assert np.abs(answer - y)[1:].mean() < 0.06
     assert (answer[0] == 7.0).all()
+
+
+def test_answers_are_at_the_mean_speed_and_at_most_halved() -> None:
+    for deviation in (0.1, 0.3, 0.5):
+        log_latency = np.random.default_rng(1).normal(-7.0, deviation, 200_000)
+        size = np.exp(np.log(np.abs(log_latency + 7.0)).mean())
+        answer = at_mean_speed(np.array([-7.0]), np.array([size]))
+        assert np.exp(answer[0]) == pytest.approx(1 / np.exp(-log_latency).mean(), rel=0.01)
+    assert at_mean_speed(np.array([-7.0]), np.array([3.0])) == pytest.approx(-7.0 - np.log(2.0))
 
 
 def test_held_out_errors_are_small_and_told_by_slice(trained: ProgramModel) -> None:
