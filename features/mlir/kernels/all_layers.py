@@ -95,7 +95,7 @@ def with_all_layers(
         nodes: Nodes of the shorter text.
         groups: Its kernels.
         types: Types of its values; those of added layers are appended.
-        returned: Values that it returns, one of them as often as it does.
+        returned: Values that it returns, in order, some of them more than once.
 
     Raises:
         WholeTextNeeded: the layers that were read are not alike, or the program is too large.
@@ -130,10 +130,14 @@ def _starts(layers: RepeatedLayers, nodes: Iterable[Node]) -> list[int] | None:
 
 
 class _Positions:
-    """Positions of nodes or kernels that those of layers name: some are as many further in each layer, some stay."""
+    """Positions of nodes or kernels that those of layers name.
 
-    def __init__(self, step: int) -> None:
+    Some are a step further in each layer; others stay, those before the layers, from `start` on, among them.
+    """
+
+    def __init__(self, step: int, start: int) -> None:
         self._step = step
+        self._start = start
         self._stay: set[int] = set()
         self._move: set[int] = set()
 
@@ -143,19 +147,19 @@ class _Positions:
             return False
         for earlier, other in zip(before, of_model, strict=True):
             (self._stay if earlier == other else self._move).add(other)
-            if other not in (earlier, earlier + self._step):
+            if other != earlier and (earlier < self._start or other != earlier + self._step):
                 return False
         return self._stay.isdisjoint(self._move)
 
-    def are_known(self, positions: Iterable[int], start: int, end: int) -> bool:
-        """Whether it is known of all positions if they move: before `start` none does, from `end` on all do, and between those
-        that the model names, or will name in the next layer.
+    def are_known(self, positions: Iterable[int], end: int) -> bool:
+        """Whether it is known of all positions if they move: before the layers none does, from `end` on all do, and between
+        those that the model names, or will name in the next layer.
         """
         known = self._stay | self._move
-        return all(p < start or p >= end or p in known or p - self._step in self._move for p in positions)
+        return all(p < self._start or p >= end or p in known or p - self._step in self._move for p in positions)
 
-    def moved(self, positions: Iterable[int], start: int, layers: int) -> tuple[int, ...]:
-        by, stay = layers * self._step, self._stay
+    def moved(self, positions: Iterable[int], layers: int) -> tuple[int, ...]:
+        by, stay, start = layers * self._step, self._stay, self._start
         return tuple([p if p < start or p in stay else p + by for p in positions])
 
 
@@ -184,10 +188,10 @@ class _ReadLayers:
         self.n_added = layers.n_layers - LAYERS_READ
         ends = [group.nodes[-1] for group in groups]
         self.n_groups = sum(starts[_MODEL] <= end < starts[_LAST] for end in ends)
-        self.first_group = next((i for i, end in enumerate(ends) if end >= starts[0]), len(ends))
         self.last_group = next((i for i, end in enumerate(ends) if end >= starts[_LAST]), len(ends))
-        self.in_nodes = _Positions(self.length)
-        self.in_needs = _Positions(self.n_groups)
+        self.in_nodes = _Positions(self.length, starts[0])
+        first_group = next((i for i, end in enumerate(ends) if end >= starts[0]), len(ends))
+        self.in_needs = _Positions(self.n_groups, first_group)
         self.created = [
             [value for node in nodes[start:end] for value in node.results]
             for start, end in pairwise(starts[:LAYERS_READ])
@@ -257,8 +261,7 @@ class _ReadLayers:
             ):
                 return False
         return _grow_alike(self.groups, self.starts, self.n_groups, self.last_group) and all(
-            self.in_nodes.are_known(group.nodes, self.starts[0], self.starts[_MODEL])
-            and self.in_needs.are_known(group.needs, self.first_group, first)
+            self.in_nodes.are_known(group.nodes, self.starts[_MODEL]) and self.in_needs.are_known(group.needs, first)
             for group in groups[self.last_group :]
         )
 
@@ -332,8 +335,8 @@ class _ReadLayers:
             )  # fmt: skip
 
     def _moved(self, group: Group, layers: int) -> Group:
-        nodes = self.in_nodes.moved(group.nodes, self.starts[0], layers)
-        needs = self.in_needs.moved(group.needs, self.first_group, layers)
+        nodes = self.in_nodes.moved(group.nodes, layers)
+        needs = self.in_needs.moved(group.needs, layers)
         return Group(
             nodes, group.kind, group.dtype, group.flops, group.transcendentals, group.bytes_in, group.bytes_out, group.runs,
             group.parallelism, group.spec, group.stand_in, needs, group.title,
