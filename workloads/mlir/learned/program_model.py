@@ -275,7 +275,7 @@ class ProgramEngine:
         """
         middle = blended(members, self.model.weights, batch.is_empty)
         sizes = scale_of(self._sessions[SCALE].run(None, {"x": rows})[0][:, 0]).reshape(middle.shape)
-        return at_mean_speed(middle, sizes), sizes
+        return at_mean_speed(middle, sizes, batch.is_empty), sizes
 
     def _further(self, row: Any, compiler: str, coverage: float, factor: float) -> dict[str, Interval]:
         further = {}
@@ -310,14 +310,16 @@ _MOST_SHIFT = float(np.log(2.0))
 """Answers for the least certain programs are halved at most."""
 
 
-def at_mean_speed(log_latency: Floats, sizes: Floats) -> Floats:
+def at_mean_speed(log_latency: Floats, sizes: Floats, is_empty: npt.NDArray[np.bool_]) -> Floats:
     """Logarithms of the times at the mean speed, given logarithms of the median times and the sizes of their errors.
 
-    All are of one shape. The mean of 1 / t of a log-normal t is that of exp(mu - variance / 2). This time lies half way between
-    the median and exp(mu - variance), which has the least expected error in per cent: where a program may take 10 ms or 100, to
-    say 10 is wrong by 90 % at most, to say 100 by 900 %.
+    All are of shape `(n, n_settings)`. Those of programs without a kernel stay, where `is_empty` of shape `(n,)` is true.
+
+    The mean of 1 / t of a log-normal t is that of exp(mu - variance / 2). This time lies half way between the median and
+    exp(mu - variance), which has the least expected error in per cent: where a program may take 10 ms or 100, to say 10 is
+    wrong by 90 % at most, to say 100 by 900 %.
     """
-    return log_latency - np.minimum(_HALF_VARIANCE * sizes**2, _MOST_SHIFT)
+    return np.where(is_empty[:, None], log_latency, log_latency - np.minimum(_HALF_VARIANCE * sizes**2, _MOST_SHIFT))
 
 
 def compilers_of(settings: Sequence[tuple[str, int]]) -> tuple[str, ...]:

@@ -162,8 +162,9 @@ def _calibrated(
     halves = np.repeat(folds_of(measured.names, 2, seed + 1), len(measured.settings))
     known = np.flatnonzero(~np.isnan(errors))
     sizes, graph = held_out_error_sizes(x, errors, halves, known, known, seed)
-    answer = middle.copy()
-    answer.flat[known] = at_mean_speed(middle.flat[known], sizes)
+    all_sizes = np.full(middle.shape, np.nan)
+    all_sizes.flat[known] = sizes
+    answer = at_mean_speed(middle, all_sizes, measured.programs.is_empty)
     compiler, scores = _compiler_of_rows(measured)[known], (measured.log_latency - answer).flat[known] / sizes
     by_compiler = {name: Scores.of(scores[compiler == name]) for name in np.unique(compiler).tolist()}
     return answer, by_compiler, graph

@@ -146,9 +146,11 @@ def test_answers_are_at_the_mean_speed_and_at_most_halved() -> None:
     for deviation in (0.1, 0.3, 0.5):
         log_latency = np.random.default_rng(1).normal(-7.0, deviation, 200_000)
         size = np.exp(np.log(np.abs(log_latency + 7.0)).mean())
-        answer = at_mean_speed(np.array([-7.0]), np.array([size]))
-        assert np.exp(answer[0]) == pytest.approx(1 / np.exp(-log_latency).mean(), rel=0.01)
-    assert at_mean_speed(np.array([-7.0]), np.array([3.0])) == pytest.approx(-7.0 - np.log(2.0))
+        answer = at_mean_speed(np.full((2, 1), -7.0), np.full((2, 1), size), np.array([False, True]))
+        assert np.exp(answer[0, 0]) == pytest.approx(1 / np.exp(-log_latency).mean(), rel=0.01)
+        assert answer[1, 0] == -7.0
+    halved = at_mean_speed(np.full((1, 1), -7.0), np.full((1, 1), 3.0), np.array([False]))
+    assert halved[0, 0] == pytest.approx(-7.0 - np.log(2.0))
 
 
 def test_held_out_errors_are_small_and_told_by_slice(trained: ProgramModel) -> None:
