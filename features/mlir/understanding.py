@@ -19,14 +19,7 @@ from .parse.tolerant_parser import read_tolerant
 from .program import Node, Program
 from .semantics.dead_code import operations_inside, that_do_something, without_dead_code
 from .semantics.dynamic_sizes import bound, bound_sizes
-from .types.graph import (
-    Function,
-    Module,
-    Op,
-    Shortened,
-    ValueType,
-    is_beyond_numbers,
-)
+from .types.graph import Function, Module, Op, Shortened, ValueType, is_beyond_numbers
 from .walk.walk import Walk
 
 NativeParsers = Callable[[str], NativeReading]
@@ -126,6 +119,12 @@ def _understood(module: Module, function: str | None, bind: Mapping[str, int]) -
     module, chosen = replace(module, functions=tuple(function for function, _ in live.values())), live[id(chosen)][0]
     argument_types = [module.types[value] for value in chosen.arguments]
     kinds, scalars = bound(argument_types, bind)
+    dead = [op for _, ops in live.values() for op in ops]
+    # A number may decide what a layer does, and a note counts what is dead in all layers.
+    if shortened and (
+        scalars or that_do_something(op for op in dead if shortened.layers.layer_of(op.line) is not None)
+    ):
+        raise WholeTextNeeded(shortened)
     registers = _is_triton(chosen)
     walk = Walk(module, frozenset(bound_sizes(argument_types, kinds)), registers)
     for value, kind in zip(chosen.arguments, kinds, strict=True):
@@ -144,10 +143,7 @@ def _understood(module: Module, function: str | None, bind: Mapping[str, int]) -
     _name_unused_places(nodes, outputs)
     _mark_top_k(nodes, types, outputs)
     groups = group(nodes, types, outputs)
-    dead = [op for _, ops in live.values() for op in ops]
     if shortened is not None:
-        if scalars or that_do_something(op for op in dead if shortened.layers.layer_of(op.line) is not None):
-            raise WholeTextNeeded(shortened)
         nodes, groups, outputs = with_all_layers(shortened, inputs, nodes, groups, types, returned)
     return Program(
         function=chosen.name,

@@ -73,10 +73,8 @@ def _carries_numbers(block: Block, layers: RepeatedLayers, types: Sequence[Value
 def _may_count(kind: ValueType) -> bool:
     if not kind.is_array:
         return True
-    return kind.dtype in _INTEGERS and (not kind.is_static or kind.elements <= _MOST_NUMBERS)
-
-
-_INTEGERS = frozenset({"i1", "index", "int8", "i16", "int32", "int64"})
+    # Names of integers begin so, those of `index` and of odd widths among them.
+    return kind.dtype.startswith("i") and (not kind.is_static or kind.elements <= _MOST_NUMBERS)
 
 
 def with_all_layers(
